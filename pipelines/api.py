@@ -34,7 +34,7 @@ from pipelines import config as configs
 from pipelines.config import home, load
 from pipelines.config.load import parse, with_absolute_paths
 from pipelines.config.paths import absolute_path
-from pipelines.notebook.section_values import build_config
+from pipelines.notebook.python_config import build_config
 from pipelines.runtime.imports import import_modules
 from pipelines.runtime.interrupts import restored_signals
 
@@ -48,12 +48,12 @@ if TYPE_CHECKING:
     from pipelines.data.versions.versions import Version
     from pipelines.doctor.examine import Diagnosis
     from pipelines.init.draft import Draft
-    from pipelines.launch.folds import CrossValidation
-    from pipelines.launch.run import Result
+    from pipelines.launch.cross_validation import CrossValidation
+    from pipelines.launch.training_run import Result
     from pipelines.notebook.fitted_model import FittedModel
     from pipelines.runtime.notebook_html import HtmlPage
-    from pipelines.serving.batch.output import Predictions
-    from pipelines.serving.registry.run import Promotion
+    from pipelines.serving.batch.predictions_manifest import Predictions
+    from pipelines.serving.registry.promote import Promotion
 
 
 Config = build_config
@@ -71,7 +71,7 @@ def init(data: str | Path, target: str = "", output: str | Path = "", rehearse: 
 
     With `rehearse`, ETL first makes a version of a sample with it, in another process, which takes some seconds. Returns the draft, with
     what it assumed. Raises ConfigError or SourceError, and writes nothing, if no config can be made, or if ETL would refuse it."""
-    from pipelines.init.config_file import check_output, config_path, path_in_config, pipeline_name, plain_values, write_config
+    from pipelines.init.draft import check_output, config_path, path_in_config, pipeline_name, plain_values, write_config
     from pipelines.rehearsal.process import Rehearsal
 
     output = config_path(data, output)
@@ -95,7 +95,9 @@ def _check_draft(origin: str, values: Mapping[str, Any]) -> tuple[str, ...]:
     return ()
 
 
-@restored_signals("pipelines.notebook.first_config", "pipelines.notebook.fitted_model", "pipelines.etl.run", "pipelines.launch.run")
+@restored_signals(
+    "pipelines.notebook.first_config", "pipelines.notebook.fitted_model", "pipelines.etl.run", "pipelines.launch.training_run"
+)
 def fit(data: Any, target: str = "", overrides: Mapping[str, Any] | None = None, name: str = "", task: Any = None) -> FittedModel:
     """From data to a model in MLflow, with the settings that `init` chooses, and `overrides` by dotted key.
 
@@ -110,7 +112,7 @@ def fit(data: Any, target: str = "", overrides: Mapping[str, Any] | None = None,
     config = first_config(data, target, overrides or {}, name, task)
     check_fold(config)
     manifest = prepare(config)
-    from pipelines.launch.run import find_result
+    from pipelines.launch.training_run import find_result
     from pipelines.notebook.fitted_model import FittedModel
     from pipelines.notebook.frame_query import check_frame_is_served
     from pipelines.notebook.frames import is_frame
@@ -145,33 +147,33 @@ def _prepare(config: configs.Config) -> Manifest:
     return manifest
 
 
-@restored_signals("pipelines.data.versions.folds", "pipelines.launch.cluster")
+@restored_signals("pipelines.data.versions.cross_validation", "pipelines.launch.cluster")
 def train(config: configs.Config, version: Version | None = None) -> Result:
     """Train the model on that version, or resume an interrupted run, and log the model in MLflow. `version` is in place of the one that
     the config describes, such as one of `from_parquet`."""
-    from pipelines.data.versions.folds import open_fold
+    from pipelines.data.versions.cross_validation import open_fold
     from pipelines.launch.cluster import cluster
 
     version = version or open_fold(config)
     with cluster(config.train, partial(_import_driver, config.tracking.uri)) as ray_output:
-        from pipelines.launch.run import train
+        from pipelines.launch.training_run import train
 
         return train(config, version, ray_output=ray_output)
 
 
 def _import_driver(tracking_uri: str) -> None:
     """Import what the driver of a training needs, and connect to MLflow's file: together as long as a Ray takes to start."""
-    import_modules(["pipelines.launch.run"])
+    import_modules(["pipelines.launch.training_run"])
     from pipelines.tracking import connect_early
 
     connect_early(tracking_uri)
 
 
-@restored_signals("pipelines.launch.folds")
+@restored_signals("pipelines.launch.cross_validation")
 def cross_validate(config: configs.Config) -> CrossValidation:
     """Train a model for each fold of `dataset.split.folds`, as `lockstep train` does, and log mean and deviation of their metrics. `train`
     with `train.fold` trains one of them."""
-    from pipelines.launch.folds import train_folds
+    from pipelines.launch.cross_validation import train_folds
 
     return train_folds(config)
 
@@ -184,10 +186,10 @@ def verify(config: configs.Config, run_id: str, steps: int | None = None) -> boo
     return verify(config, run_id, steps)
 
 
-@restored_signals("pipelines.serving.export.run")
+@restored_signals("pipelines.serving.export.export_folder")
 def export(config: configs.Config, run_id: str, target: str) -> Path:
     """Write the model of a run for a target such as `onnx`, compare it with the model in MLflow, and return its folder."""
-    from pipelines.serving.export.run import export
+    from pipelines.serving.export.export_folder import export
 
     return export(config, run_id, target)
 
@@ -214,7 +216,7 @@ def open_loader(data: configs.Config | Version, split: str = "train", order: Ord
 
     The order of a config is by default that of a training, and of a version `Order()`, with steps of 512 rows."""
     from pipelines.data.loader import Loader, Order
-    from pipelines.data.versions.folds import open_fold
+    from pipelines.data.versions.cross_validation import open_fold
     from pipelines.data.versions.versions import include_passthrough
     from pipelines.train.run_context import train_order
 
@@ -259,28 +261,28 @@ def load_model(config: configs.Config, uri: str = "") -> PyFuncModel:
     return serve.load_model(config.tracking.uri, uri or tracking.newest_model(config))
 
 
-@restored_signals("pipelines.serving.registry.run")
+@restored_signals("pipelines.serving.registry.promote")
 def promote(config: configs.Config, run_id: str) -> Promotion:
     """Make the model of a run the champion of MLflow's registry if it passes the gates of `config.registry`."""
-    from pipelines.serving.registry.run import promote
+    from pipelines.serving.registry.promote import promote
 
     return promote(config, run_id)
 
 
-@restored_signals("pipelines.serving.registry.run")
+@restored_signals("pipelines.serving.registry.promote")
 def rollback(config: configs.Config) -> Promotion:
     """Make the champion before the present one the champion again."""
-    from pipelines.serving.registry.run import rollback
+    from pipelines.serving.registry.promote import rollback
 
     return rollback(config)
 
 
-@restored_signals("pipelines.serving.batch.run")
+@restored_signals("pipelines.serving.batch.predict_tables")
 def predict(config: configs.Config, model: str, output: str, inputs: Sequence[str] = (), keep: Sequence[str] = ()) -> Predictions:
     """Predict the rows of `inputs`, `[TABLE=]PATH`, with the model `models:/…`, into a folder, unless that is done already.
 
     Without inputs, the tables of the config are read. `keep` are the columns to write beside the predictions, by default all."""
-    from pipelines.serving.batch.run import predict_tables
+    from pipelines.serving.batch.predict_tables import predict_tables
 
     return predict_tables(config, model, inputs, absolute_path(output, home()), keep)
 
@@ -294,6 +296,6 @@ def diagnose(config: configs.Config | None = None) -> Iterator[Diagnosis]:
 
 def open_predictions(output: str) -> Dataset:
     """The predictions in a folder of `predict` that were made or confirmed last."""
-    from pipelines.serving.batch.output import open_predictions
+    from pipelines.serving.batch.predictions_manifest import open_predictions
 
     return open_predictions(absolute_path(output, home()))

@@ -42,7 +42,7 @@ def write_first_config(program: str, arguments: list[str]) -> None:
     parser.add_argument("--skip-rows", type=int, metavar="N", help="lines of a table before the names of its columns; by default found out")
     options = parser.parse_args(arguments)
     from pipelines.api import init
-    from pipelines.init.config_file import config_path
+    from pipelines.init.draft import config_path
 
     draft = init(options.data, options.target, options.output, not options.no_rehearsal, options.skip_rows)
     output = config_path(options.data, options.output)
@@ -78,7 +78,7 @@ def train(program: str, arguments: list[str]) -> None:
     """Train a model on a dataset version, and log it in MLflow; with folds, a model for each."""
     config = read_config_and_output(program, arguments)
     from pipelines.api import cross_validate, train
-    from pipelines.config.dataset.folds import FoldSplit
+    from pipelines.config.dataset.dataset import FoldSplit
 
     if isinstance(config.dataset.split, FoldSplit) and config.train.fold is None:
         cross_validate(config)

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from pipelines.data.sources.base import Rows as Rows
     from pipelines.data.sources.files.file_table import FileTable as FileTable
     from pipelines.data.versions.manifest import SPLITS as SPLITS
+    from pipelines.data.versions.raw_inputs import SourceFile as SourceFile
     from pipelines.data.versions.schema import Role as Role
     from pipelines.data.versions.schema import TensorColumn as TensorColumn
-    from pipelines.data.versions.sources import SourceFile as SourceFile
     from pipelines.data.versions.versions import open_version as open_version
     from pipelines.errors import ConfigError as ConfigError
     from pipelines.errors import SourceError as SourceError
@@ -57,7 +57,7 @@ MODULES = {
     "pipelines.data.sources.files.file_table": ("FileTable",),
     "pipelines.data.versions.manifest": ("SPLITS",),
     "pipelines.data.versions.schema": ("Role", "TensorColumn"),
-    "pipelines.data.versions.sources": ("SourceFile",),
+    "pipelines.data.versions.raw_inputs": ("SourceFile",),
     "pipelines.data.versions.versions": ("open_version",),
     "pipelines.errors": ("ConfigError", "SourceError"),
     "pipelines.tasks.base": ("Task",),

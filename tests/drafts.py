@@ -8,9 +8,8 @@ from pipelines.config import Config
 from pipelines.config.load import parse
 from pipelines.config.reading import from_yaml
 from pipelines.errors import ConfigError
-from pipelines.init.draft import Draft, Request
+from pipelines.init.draft import Draft, Request, yaml_text
 from pipelines.init.drafting import draft_config
-from pipelines.init.yaml_text import yaml_text
 from pipelines.tasks.bind import check_task
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines.config.dataset.dataset import Dataset
-from pipelines.config.features.auto import is_pattern
+from pipelines.config.features.base import is_pattern
 from pipelines.data.features import check_columns, fit_encoders, needs
 from pipelines.data.features.auto.choice import Choice, choose
 from pipelines.data.features.auto.exact import settle
@@ -16,7 +16,7 @@ from pipelines.data.features.base import COUNTED, MOMENTS, Encoder
 from pipelines.data.features.encoding import restore_encoder
 from pipelines.data.features.raw import is_number, missing_values
 from pipelines.data.features.statistics import Accumulator, Statistics, statistics_from_summary
-from pipelines.data.features.text.ngrams import term_rule
+from pipelines.data.features.text_pieces import term_rule
 from pipelines.data.versions.manifest import FittedEncoder
 
 

@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 from torch.multiprocessing import start_processes
 
-from pipelines.train.reduce.context import WorkerContext
+from pipelines.train.workers import WorkerContext
 
 # A server that has imported these forks every process: importing them anew took each 5 s of a core.
 FORKING = multiprocessing.get_context("forkserver")

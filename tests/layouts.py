@@ -19,10 +19,10 @@ from pipelines.train.checkpoint.checkpoint_record import read_digest_log
 from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.loop import Loop
-from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.run_context import Trained
 from pipelines.train.step_statistics import Flags
 from pipelines.train.strategy import create_strategy
+from pipelines.train.workers import WorkerContext
 
 # Epochs end with a step of 2 rows, in which most workers and passes have none.
 SETTINGS: dict[str, Any] = {

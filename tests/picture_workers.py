@@ -13,10 +13,9 @@ from pipelines.data.versions.versions import open_version
 from pipelines.runtime.weights import model_digest
 from pipelines.tasks.base import Task
 from pipelines.train.evaluate import Evaluation
-from pipelines.train.mesh import Mesh
-from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.step_statistics import Flags
 from pipelines.train.strategy import create_strategy
+from pipelines.train.workers import Mesh, WorkerContext
 
 MakeTask = Callable[[], Task]
 CASES = {"exact": {"strategy": "exact"}, "ddp": {"strategy": "ddp"}, "ddp, accumulated": {"strategy": "ddp", "grad_accum_steps": 2}}

@@ -9,7 +9,7 @@ import PIL.Image
 import pyarrow as pa
 from remedy_cases import Do
 
-from pipelines.applications.detection.encoder import Boxes
+from pipelines.applications.detection.encoders import Boxes
 from pipelines.applications.detection.settings import BoxesSettings, DetectionSettings
 from pipelines.applications.detection.task import Detection
 from pipelines.data.versions.manifest import FittedEncoder

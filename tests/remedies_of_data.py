@@ -44,18 +44,16 @@ from pipelines.config.pipeline import Config
 from pipelines.config.serving import Endpoint
 from pipelines.config.source.source import TableSettings
 from pipelines.config.tasks.task import TASKS
+from pipelines.data.sources import parquet_footers
 from pipelines.data.sources.base import raw_tables
 from pipelines.data.sources.files import content
 from pipelines.data.sources.files.idx import IdxSource, read_columns
 from pipelines.data.sources.files.tar import Tar, read_members
-from pipelines.data.sources.parquet import footers
 from pipelines.data.sources.text.records import Dialect, cut
 from pipelines.data.sources.text.text_table import TextTable
 from pipelines.data.versions import manifest, storage
-from pipelines.data.versions.attempt import Attempt
-from pipelines.data.versions.balance import Balance, check_balance
-from pipelines.data.versions.commit import commit
-from pipelines.data.versions.manifest import parse_manifest
+from pipelines.data.versions.commit import Attempt, commit
+from pipelines.data.versions.manifest import Balance, check_balance, parse_manifest
 from pipelines.data.versions.plain import VERSION
 from pipelines.data.versions.versions import Version, open_version
 from pipelines.errors import LockstepError
@@ -72,16 +70,15 @@ from pipelines.etl.splits.shares import (
 )
 from pipelines.runtime.compat import haproxy, present
 from pipelines.runtime.environment import describe_disagreement, installed_versions
-from pipelines.serving.batch import output
-from pipelines.serving.batch.formats import detect_formats
-from pipelines.serving.batch.model import Model, check_model_pipeline
-from pipelines.serving.batch.run import _check_apart
-from pipelines.serving.batch.series import check_windows_are_complete
-from pipelines.serving.batch.source import set_input_paths
-from pipelines.serving.http.forms import parse_rows
-from pipelines.serving.model.series import SeriesInputs, add_windows_to_rows
+from pipelines.serving.batch import predictions_manifest
+from pipelines.serving.batch.fetched_model import Model, check_model_pipeline
+from pipelines.serving.batch.input_tables import check_windows_are_complete, set_input_paths
+from pipelines.serving.batch.parquet_input import detect_formats
+from pipelines.serving.batch.predict_tables import _check_apart
+from pipelines.serving.http.request import parse_rows
+from pipelines.serving.model.series_windows import SeriesInputs, add_windows_to_rows
 from pipelines.spark import ambient_settings as ambient
-from pipelines.spark.executor_versions import check_executors
+from pipelines.spark.ambient_settings import check_executors
 
 ROOT = Path(__file__).parents[1]
 PEOPLE = VALUES["source"]["tables"]["people"]
@@ -319,17 +316,19 @@ def predictions(folder: Path, **changes: Any) -> str:
         "snapshot": SNAPSHOT, "attempt": "a", "model": "", "model_digest": "", "dataset_digest": "", "settings": {}, "inputs": {},
         "files": {f"{SNAPSHOT}/data-a/part.parquet": 2}, "quarantine": {}, "rows_parsed": 2, "rows_in": 2, "rows_out": 2, "refused": {},
     }  # fmt: skip
-    output.commit_predictions(Attempt(LocalFileSystem(), root, "a"), output.Predictions(**{**values, **changes}), {})
+    predictions_manifest.commit_predictions(
+        Attempt(LocalFileSystem(), root, "a"), predictions_manifest.Predictions(**{**values, **changes}), {}
+    )
     return str(folder / "out")
 
 
 def alter_predictions(folder: Path, removed: bool = False) -> Any:
     if removed:
         shutil.rmtree(folder / "out" / SNAPSHOT)
-        return output.open_predictions(predictions(folder))
+        return predictions_manifest.open_predictions(predictions(folder))
     path = Path(predictions(folder), SNAPSHOT, "manifest.json")
     path.write_bytes(path.read_bytes().replace(b'"rows_in": 2', b'"rows_in": 3'))
-    return output.open_predictions(str(folder / "out"))
+    return predictions_manifest.open_predictions(str(folder / "out"))
 
 
 def output_beside(folder: Path, place: str) -> None:
@@ -375,7 +374,7 @@ def fit_scale(column: str) -> Any:
 
 @contextmanager
 def small_chunks() -> Iterator[None]:
-    with mock.patch.object(footers, "CHUNK_BYTES", 2**20):
+    with mock.patch.object(parquet_footers, "CHUNK_BYTES", 2**20):
         yield
 
 
@@ -385,7 +384,7 @@ def bomb(folder: Path, rows_per_group: int) -> Any:
     table = pa.table({"x": np.zeros(10**6, "int64")})
     pq.write_table(table, path, row_group_size=rows_per_group, compression="zstd", use_dictionary=False)
     with small_chunks():
-        return footers._check_file(str(path))
+        return parquet_footers._check_file(str(path))
 
 
 def numbers(folder: Path, shape: tuple[int, ...] = (3,), values: bytes = b"abc", cut_to: int | None = None, kind: Any = None) -> Any:
@@ -428,7 +427,7 @@ def check_table_file(folder: Path, content: bytes, form: str = "csv") -> None:
     if form == "csv":
         cast(TextTable, raw_table({"format": form, "path": path, "schema": "a int"})).check_text()
     else:
-        footers._check_file(path)
+        parquet_footers._check_file(path)
 
 
 def parquet_bytes() -> bytes:
@@ -473,7 +472,7 @@ CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
     ),
     "{}: {}; correct the module": (
         lambda folder: own_module(folder, "1 / 0\n"),
-        (lambda folder: own_module(folder, "from pipelines.config.tasks.tabular import TabularSettings as Own\n"),),
+        (lambda folder: own_module(folder, "from pipelines.config.tasks.task import TabularSettings as Own\n"),),
     ),
     "a name must be text; quote it": (
         lambda folder: load(write(folder, "x.yaml", json.dumps({**VALUES, "dataset": DATASET}).replace('"7"', "7"))),
@@ -565,8 +564,8 @@ CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
         (lambda folder: check_windows_are_complete(WindowSettings(order="hour", lags={"load": (3,)}), 5, 2),),
     ),
     "holds no predictions; run jobs/predict.py first": (
-        lambda folder: output.open_predictions(str(folder)),
-        (lambda folder: output.open_predictions(predictions(folder)),),
+        lambda folder: predictions_manifest.open_predictions(str(folder)),
+        (lambda folder: predictions_manifest.open_predictions(predictions(folder)),),
     ),
     "remove its folder, and run jobs/predict.py again": (alter_predictions, (lambda folder: alter_predictions(folder, removed=True),)),
     "the files hold {} and {}; run again": (lambda folder: predictions(folder, rows_out=1), (predictions,)),

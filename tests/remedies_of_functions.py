@@ -12,7 +12,7 @@ from torch import nn
 from pipelines.config import parse
 from pipelines.config.tasks.functions import FunctionSettings, read_task
 from pipelines.data.versions.schema import TensorColumn
-from pipelines.notebook.function_source import function_task
+from pipelines.notebook.python_config import function_task
 from pipelines.tasks.data import Data
 from pipelines.tasks.network_function import NetworkFunction
 

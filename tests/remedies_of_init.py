@@ -15,8 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines.demo import two_commands
-from pipelines.init.config_file import check_output
-from pipelines.init.draft import Request
+from pipelines.init.draft import Request, check_output
 from pipelines.init.drafting import draft_config
 from pipelines.init.tables.json_table import read_json_document
 from pipelines.init.tables.sample import TextSample

@@ -40,8 +40,7 @@ from werkzeug.serving import make_server
 
 from pipelines.config import Config
 from pipelines.config.serving import Endpoint
-from pipelines.config.tasks.tabular import TabularSettings
-from pipelines.config.tasks.vision import VisionSettings
+from pipelines.config.tasks.task import TabularSettings, VisionSettings
 from pipelines.errors import LockstepError
 from pipelines.report.arguments import read_arguments as read_report
 from pipelines.report.command import report_page, write_report
@@ -49,20 +48,19 @@ from pipelines.report.filing import file_baseline
 from pipelines.serving.export.environment import Environment
 from pipelines.serving.export.subject import read_subject
 from pipelines.serving.export.targets import target_writer
-from pipelines.serving.http.forms import read_body
+from pipelines.serving.http.request import read_body
 from pipelines.serving.http.start import _check_port
-from pipelines.serving.model.model import download_model, drop_unproven_query, load_model
+from pipelines.serving.model.logged_model import download_model, drop_unproven_query, load_model
 from pipelines.serving.registry import alias
-from pipelines.serving.registry.candidate import read_candidate
-from pipelines.serving.registry.run import _target
+from pipelines.serving.registry.promote import _target, read_candidate
 from pipelines.strategies.sharded.stages import stages_by_place
 from pipelines.tasks import stages
 from pipelines.tasks.bind import build_task
-from pipelines.tasks.tables.tabular import Tabular as TabularTask
+from pipelines.tasks.tabular import Tabular as TabularTask
 from pipelines.tracking.client import connect, mlflow_errors
 from pipelines.tracking.history import read_training
 from pipelines.tracking.models import resolve_version, run_model_files
-from pipelines.tracking.run import KIND, MlflowRun
+from pipelines.tracking.tracked_run import KIND, MlflowRun
 from pipelines.tracking.training import FOLDER, find_run_folder
 
 Do = Callable[[Path], Any]
@@ -325,7 +323,7 @@ def drop_query_of_duckdb(duckdb_version: str) -> None:
     manifest = open_dataset(model_run().config).manifest.model_copy(
         update={"versions": {"duckdb": duckdb_version}, "served_query": "a query"}
     )
-    raise_what_is_logged("pipelines.serving.model.model", lambda: drop_unproven_query(manifest))
+    raise_what_is_logged("pipelines.serving.model.logged_model", lambda: drop_unproven_query(manifest))
 
 
 class Unordered(Metric):

@@ -14,21 +14,21 @@ from torch.utils.checkpoint import checkpoint
 from pipelines.applications.language.settings import LanguageSettings
 from pipelines.applications.language.task import Language
 from pipelines.config import parse
-from pipelines.config.tasks.vision import VisionSettings
+from pipelines.config.tasks.task import VisionSettings
 from pipelines.config.train.init_from import InitFrom
 from pipelines.config.train.train import Train
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.launch.checks import check_before_etl
+from pipelines.strategies.sharded.model_parallel import check_divisible
 from pipelines.strategies.sharded.parameter_shards import check_parameters, check_recompute
-from pipelines.strategies.sharded.tensor_parallel import check_divisible
 from pipelines.tasks.base import Batch, Data
-from pipelines.tasks.images.vision import Vision
-from pipelines.tasks.tensor_parallel_plan import LayerPlan
-from pipelines.train.exact.deterministic import check_model
+from pipelines.tasks.model_parallel import LayerPlan
+from pipelines.tasks.vision import Vision
+from pipelines.train.exact.exact import check_model
 from pipelines.train.initial_model import check_weights_fit, fit_weights
-from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.step_statistics import Flags
 from pipelines.train.strategy import strategy_class
+from pipelines.train.workers import WorkerContext
 
 Do = Callable[[Path], Any]
 ROWS = torch.tensor([[1.0, 2.0], [-3.0, 0.5], [-2.0, 2.0], [1.0, -1.0]])

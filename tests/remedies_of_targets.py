@@ -10,12 +10,11 @@ from pipelines.applications.recommendation.settings import RecommendationSetting
 from pipelines.applications.trees.settings import TreesSettings
 from pipelines.config.load import load
 from pipelines.config.plugins import import_class
-from pipelines.config.tasks.tabular import TabularSettings
-from pipelines.config.tasks.task import TextSettings
+from pipelines.config.tasks.task import TabularSettings, TextSettings
 from pipelines.launch.checks import check_before_etl
 from pipelines.tasks.base import Task
 from pipelines.tasks.bind import task_data
-from pipelines.tasks.targets.kinds import target_kind
+from pipelines.tasks.supervised import target_kind
 
 
 def check(target: Any, **task: Any) -> Callable[[Path], None]:

@@ -36,15 +36,14 @@ from pipelines.config.train.base import BalanceSettings
 from pipelines.config.train.train import Train
 from pipelines.data.loader import Loader, Order
 from pipelines.data.loader.reader import Reader
-from pipelines.data.versions.columns import read_column
-from pipelines.data.versions.versions import Version
+from pipelines.data.versions.versions import Version, read_column
 from pipelines.errors import LockstepError
 from pipelines.launch.checks import check_before_etl, check_fold, check_training
 from pipelines.launch.cluster import uses_gpus
-from pipelines.launch.driver_monitor import watch
-from pipelines.launch.init_from import initial_weights
-from pipelines.launch.run import _log_model
+from pipelines.launch.initial_weights import initial_weights
+from pipelines.launch.restarts import watch
 from pipelines.launch.training_progress import TrainingProgress
+from pipelines.launch.training_run import _log_model
 from pipelines.launch.verify import _check, _load_digests, _version
 from pipelines.launch.worker import _initial_weights
 from pipelines.monitor.heartbeat import Heartbeat
@@ -57,12 +56,11 @@ from pipelines.train.checkpoint.checkpoint_record import Record, append_step
 from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.run_directory import INITIAL, WEIGHTS, RunDirectory
 from pipelines.train.loop import Loop
-from pipelines.train.mesh import Mesh
-from pipelines.train.reduce.context import COLLECTIVE_SHARE, WorkerContext
 from pipelines.train.run_context import Hooks
 from pipelines.train.shard_balancer import ShardBalancer
 from pipelines.train.step_clock import create_step_clock
 from pipelines.train.strategy import Strategy, create_strategy
+from pipelines.train.workers import COLLECTIVE_SHARE, Mesh, WorkerContext
 
 Do = Callable[[Path], Any]
 NOISE = {"clip": 1.0, "noise": 1.0, "weighting": "equal"}

@@ -24,8 +24,7 @@ from pipelines.config.flags import parse_flags as read_flags
 from pipelines.config.load import load, parse
 from pipelines.config.pipeline import Config
 from pipelines.config.serving import Endpoint
-from pipelines.config.tasks.tabular import TabularSettings
-from pipelines.config.tasks.task import TASKS, TextSettings
+from pipelines.config.tasks.task import TASKS, TabularSettings, TextSettings
 from pipelines.data.features.auto.patterns import name_columns
 from pipelines.data.features.raw import numbers
 from pipelines.data.loader import Loader, Order, shard_range
@@ -33,7 +32,7 @@ from pipelines.data.loader.reader import Reader
 from pipelines.data.sources.base import raw_tables
 from pipelines.data.sources.files import content, files
 from pipelines.data.sources.files.spark_files import check_names
-from pipelines.data.sources.text import documents
+from pipelines.data.sources.text import records
 from pipelines.data.sources.text.records import SCHEMA, Dialect, cut
 from pipelines.data.versions.manifest import parse_manifest
 from pipelines.data.versions.plain import open_parquet
@@ -45,16 +44,15 @@ from pipelines.etl.run import _check_output_is_outside
 from pipelines.etl.splits.splits import check_splits
 from pipelines.etl.splits.strata import check_cardinality
 from pipelines.report.arguments import read_arguments as read_report
-from pipelines.serving.batch.formats import detect_formats
-from pipelines.serving.batch.source import set_input_paths
-from pipelines.serving.http.access import token_digest
-from pipelines.serving.http.forms import parse_rows
-from pipelines.strategies.sharded.degrees import check_degrees
+from pipelines.serving.batch.input_tables import set_input_paths
+from pipelines.serving.batch.parquet_input import detect_formats
+from pipelines.serving.http.request import parse_rows, token_digest
+from pipelines.strategies.sharded.model_parallel import check_degrees
 from pipelines.tasks.bind import build_task
 from pipelines.tracking.client import check_host, connect, ensure_experiment
 from pipelines.tracking.history import history, newest_run, read_training
 from pipelines.tracking.models import newest_model
-from pipelines.tracking.run import KIND
+from pipelines.tracking.tracked_run import KIND
 from pipelines.tracking.training import IDENTITY
 from pipelines.train.checkpoint.run_directory import RunDirectory
 
@@ -242,15 +240,15 @@ CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
     ),
     "install it, or start in the folder that contains it": (
         lambda folder: TASKS.class_for("no_such_module:Task"),
-        (lambda folder: TASKS.class_for("pipelines.config.tasks.tabular:TabularSettings"),),
+        (lambda folder: TASKS.class_for("pipelines.config.tasks.task:TabularSettings"),),
     ),
     "correct the name or the module": (
         lambda folder: TASKS.class_for("pipelines.config.tasks.task:Nothing"),
-        (lambda folder: TASKS.class_for("pipelines.config.tasks.tabular:TabularSettings"),),
+        (lambda folder: TASKS.class_for("pipelines.config.tasks.task:TabularSettings"),),
     ),
     "has no implementation; set": (
         lambda folder: TASKS.class_for("pipelines.config.tasks.task:TaskSettings"),
-        (lambda folder: TASKS.class_for("pipelines.config.tasks.tabular:TabularSettings"),),
+        (lambda folder: TASKS.class_for("pipelines.config.tasks.task:TabularSettings"),),
     ),
     "no .parquet file; give a folder that has": (
         lambda folder: open_parquet(str(folder), "y"),
@@ -443,8 +441,8 @@ CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
         (lambda folder: content.locate(str(folder)), lambda folder: content.locate("s3://bucket/path?region=us-east-1")),
     ),
     "mend the file or leave it out": (
-        lambda folder: list(documents.records(b'[{"a": 1}, x]', "a.json", SCHEMA)),
-        (lambda folder: list(documents.records(b'[{"a": 1}]', "a.json", SCHEMA)),),
+        lambda folder: list(records.records(b'[{"a": 1}, x]', "a.json", SCHEMA)),
+        (lambda folder: list(records.records(b'[{"a": 1}]', "a.json", SCHEMA)),),
     ),
     "JSON must be, or set the encoding it has": (
         lambda folder: list(cut(['[{"a": "ä"}]'.encode("latin-1")], Dialect(json=True, whole_file=True), "a.json")),

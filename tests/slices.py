@@ -20,9 +20,9 @@ from pipelines.tasks.bind import build_task
 from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.loop import Loop
-from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.run_context import Hooks, Trained
 from pipelines.train.strategy import Strategy, create_strategy
+from pipelines.train.workers import WorkerContext
 
 ROOT = Path(__file__).parents[1]
 LINES = {

@@ -10,7 +10,7 @@ from pipelines.config.source.source import Source
 from pipelines.data.sources import tables
 from pipelines.data.sources.base import RawTable, raw_tables
 from pipelines.data.sources.tables import Tables
-from pipelines.spark.wide_tables import suit_columns
+from pipelines.spark.session import suit_columns
 
 
 def source(query: str = "SELECT 1", **tables: dict[str, Any]) -> Source:

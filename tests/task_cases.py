@@ -19,16 +19,16 @@ from pipelines.applications.series.task import SeriesTask
 from pipelines.applications.speech.task import Speech
 from pipelines.config.tasks.task import TASKS
 from pipelines.config.train.train import Train
-from pipelines.data.loader.permutations import row_keys
+from pipelines.data.loader.order import row_keys
 from pipelines.data.versions.manifest import FittedEncoder
 from pipelines.data.versions.schema import ROW_KEYS, TensorColumn
 from pipelines.tasks.base import Batch, Data, Task
-from pipelines.tasks.images.vision import Vision
-from pipelines.tasks.sequences.text import Text
-from pipelines.tasks.tables.tabular import Tabular
-from pipelines.train.reduce.context import WorkerContext
+from pipelines.tasks.tabular import Tabular
+from pipelines.tasks.text import Text
+from pipelines.tasks.vision import Vision
 from pipelines.train.step_statistics import Flags
 from pipelines.train.strategy import create_strategy
+from pipelines.train.workers import WorkerContext
 
 LABEL = TensorColumn(name="label", dtype="int64", role="target", cardinality=3)
 YES = TensorColumn(name="yes", dtype="uint8", role="target", cardinality=2)

@@ -25,11 +25,11 @@ from mlflow.entities import Run
 
 from benchmarks.report import RESULTS, Row, machine, show
 from pipelines.config import Config, from_command_line
-from pipelines.config.dataset.folds import FoldSplit
+from pipelines.config.dataset.dataset import FoldSplit
 from pipelines.config.load import home
 from pipelines.runtime import atomic
-from pipelines.tracking.folds import CROSS_VALIDATION, PARENT
-from pipelines.tracking.run import KIND
+from pipelines.tracking.cross_validation import CROSS_VALIDATION, PARENT
+from pipelines.tracking.tracked_run import KIND
 
 ROOT = Path(__file__).parents[2]
 

@@ -26,18 +26,16 @@ from torch import Tensor
 
 from benchmarks.exact.matrix import Case, create_datasets, fit_all, join, matrix
 from benchmarks.report import RESULTS, Row, package_versions, save, show
-from pipelines.config.tasks.tabular import TabularSettings
-from pipelines.config.tasks.vision import VisionSettings
+from pipelines.config.tasks.task import TabularSettings, VisionSettings
 from pipelines.config.train.train import Train
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.runtime.weights import from_bytes
 from pipelines.tasks.base import Data, Task
-from pipelines.tasks.images.vision import Vision
-from pipelines.tasks.tables.tabular import Tabular
-from pipelines.train.mesh import Mesh
-from pipelines.train.reduce.context import WorkerContext
+from pipelines.tasks.tabular import Tabular
+from pipelines.tasks.vision import Vision
 from pipelines.train.step_statistics import Flags
 from pipelines.train.strategy import strategy_class
+from pipelines.train.workers import Mesh, WorkerContext
 
 LABEL = TensorColumn(name="label", dtype="int64", role="target", cardinality=10)
 NO_FLAGS = Flags()

@@ -30,9 +30,9 @@ from pipelines.tasks.bind import build_task
 from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.loop import Loop
-from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.run_context import Hooks
 from pipelines.train.strategy import create_strategy
+from pipelines.train.workers import WorkerContext
 
 ROOT = Path(__file__).parents[2]
 WORKERS = (1, 2, 3, 4, 5, 8)

@@ -19,12 +19,11 @@ from pipelines.data.loader import Batch, Loader
 from pipelines.data.versions.versions import open_version
 from pipelines.tasks.base import Task
 from pipelines.tasks.bind import build_task
-from pipelines.train.mesh import Mesh
 from pipelines.train.passes import choose_precision
-from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.run_context import train_order
 from pipelines.train.step_statistics import Flags
 from pipelines.train.strategy import Strategy, create_strategy
+from pipelines.train.workers import Mesh, WorkerContext
 
 PROBE_BYTES = 64 * 2**20
 PROBES = 20

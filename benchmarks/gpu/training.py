@@ -26,7 +26,7 @@ from torch.multiprocessing import start_processes
 from benchmarks.gpu.loop import Measured, all_reduced_bytes_per_second, join, measure
 from benchmarks.gpu.models import HALF, Model, Variant, choose
 from benchmarks.report import RESULTS, Row, package_versions, save, show
-from pipelines.launch.run import train
+from pipelines.launch.training_run import train
 
 # Dense FLOP/s, from the vendor's data sheets. fp32 is without TF32, in which torch multiplies convolutions alone by default: so the MFU
 # of ResNet-50 in fp32 is of another peak, and too high.

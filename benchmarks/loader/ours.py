@@ -19,8 +19,8 @@ from versions import write_version
 from benchmarks.loader import rows as made
 from benchmarks.loader.measure import CORES, Result, first_batch, pace, rows_in, run
 from pipelines.data.loader import Loader, Order
+from pipelines.data.loader.batches import Memory, Windows
 from pipelines.data.loader.order import Epoch
-from pipelines.data.loader.windows import Memory, Windows
 from pipelines.data.versions import storage
 from pipelines.data.versions.commit import commit
 from pipelines.data.versions.manifest import content_digest

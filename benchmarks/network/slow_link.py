@@ -20,7 +20,7 @@ from benchmarks.network.case import CASE
 from benchmarks.network.link import ADDRESSES, INTERFACES, enter_command, link, missing_requirement, shape
 from benchmarks.report import RESULTS, Row, package_versions, save, show
 from benchmarks.train.cases import case_config, write_version
-from pipelines.config.train.strategies import STRATEGIES
+from pipelines.config.train.strategy import STRATEGIES
 
 INNER_STEPS = 16
 LOCAL = {"replicas": 2, "inner_steps": INNER_STEPS}

@@ -30,9 +30,9 @@ from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.initial_model import first_model
 from pipelines.train.loop import Loop
-from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.run_context import Hooks
 from pipelines.train.strategy import create_strategy
+from pipelines.train.workers import WorkerContext
 
 PORT = 29_555
 

@@ -2,7 +2,7 @@
 
 from typing import ClassVar
 
-from pipelines.config.tasks.tabular import TabularSettings
+from pipelines.config.tasks.task import TabularSettings
 
 
 class Visits(TabularSettings):

@@ -15,8 +15,8 @@ from pipelines.config import TaskSettings
 from pipelines.data.loader.reader import Reader
 from pipelines.data.versions.parts import RowGroup
 from pipelines.tasks.base import Batch, Data
-from pipelines.tasks.tables.tabular import Perceptron, Tabular
-from pipelines.train.reduce.all_reduce import TreeAllReduce
+from pipelines.tasks.tabular import Perceptron, Tabular
+from pipelines.train.tree_all_reduce import TreeAllReduce
 
 RANK = 1
 """The worker whose surroundings differ, where only one worker's do."""

@@ -3,8 +3,8 @@
     python -m benchmarks.predict.same_metrics conf/adult.yaml --model models:/m-… --truth "starts_with(income, '>50K')"
                              --input test=data/raw/adult/adult-test.csv --keep income --output FOLDER [--results FOLDER]
 
-`--truth` is the class of a row, as DuckDB's SQL over the kept columns. Metrics are computed by `pipelines.serving.registry.target`, not by
-those of the training; the accuracy is that of the column `prediction`, which need not hold the most probable class.
+`--truth` is the class of a row, as DuckDB's SQL over the kept columns. Metrics are computed by
+`pipelines.serving.registry.champion_comparison`, not by those of the training; the accuracy is that of the column `prediction`, which need not hold the most probable class.
 """
 
 import argparse
@@ -16,7 +16,7 @@ import numpy as np
 
 from benchmarks.report import RESULTS, Row, package_versions, save, show
 from pipelines import api
-from pipelines.serving.registry.target import class_metric
+from pipelines.serving.registry.champion_comparison import class_metric
 
 
 def read_rows(output: str, truth: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

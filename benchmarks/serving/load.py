@@ -31,8 +31,8 @@ from mlflow import MlflowClient
 from benchmarks.report import Row, package_versions, save, show
 from pipelines import api
 from pipelines.config import Config
-from pipelines.serving.model.model import read_model
-from pipelines.serving.model.signature import input_example
+from pipelines.serving.model.logged_model import read_model
+from pipelines.serving.model.scoring import input_example
 from pipelines.tracking.models import registered_model_files, resolve_version
 
 PORT, CONNECTIONS = 8123, 32

@@ -36,8 +36,8 @@ from pipelines.tasks.bind import build_task
 from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.loop import Loop
-from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.strategy import create_strategy
+from pipelines.train.workers import WorkerContext
 
 MODEL = "mnist, small network"
 SHARDS, GLOBAL_BATCH, SERVERS = 8, 768, 2

@@ -19,8 +19,8 @@ from torch.optim import Adam
 from benchmarks.train.cases import WORKERS, case_config, find_case, random_tensors
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.tasks.base import Data, Task
-from pipelines.tasks.images.vision import Vision
-from pipelines.tasks.tables.tabular import Tabular
+from pipelines.tasks.tabular import Tabular
+from pipelines.tasks.vision import Vision
 
 STEPS_PER_POINT = 4
 

@@ -22,7 +22,7 @@ from torch.optim import Adam
 from benchmarks.train.cases import WORKERS, Case, case_config, find_case, write_version
 from pipelines.data.versions.schema import to_numpy
 from pipelines.data.versions.versions import Version, open_version
-from pipelines.launch.run import train
+from pipelines.launch.training_run import train
 from pipelines.tasks.bind import build_task
 
 SHUFFLED_BATCHES = 16

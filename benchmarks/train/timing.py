@@ -26,10 +26,10 @@ from pipelines.tasks.bind import build_task
 from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.loop import Loop
-from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.run_context import Hooks
 from pipelines.train.step_clock import StepClock
 from pipelines.train.strategy import create_strategy
+from pipelines.train.workers import WorkerContext
 
 SMALLEST = Case({"kind": "tabular", "hidden": [32, 32]}, {"encoder": "identity"}, 8, (), "float32", 1_600_000, 64, 200, 24_000)
 NETWORKS = {

@@ -26,7 +26,7 @@ import torch.multiprocessing as mp
 
 from benchmarks.exact.matrix import join
 from benchmarks.report import RESULTS, Row, package_versions, save, show
-from pipelines.applications.trees.boosting.boosting import Boosting, TreeRounds
+from pipelines.applications.trees.boosting import Boosting, TreeRounds
 from pipelines.applications.trees.settings import TreesSettings
 from pipelines.applications.trees.task import Trees
 from pipelines.config.train.train import Train
@@ -37,8 +37,8 @@ from pipelines.data.versions.versions import Version
 from pipelines.launch.cluster import WORKERS_ENVIRONMENT
 from pipelines.runtime.weights import model_digest
 from pipelines.tasks.data import Data
-from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.step_statistics import Flags
+from pipelines.train.workers import WorkerContext
 
 FEATURES, ROUNDS, SHARDS, RATE, SHARE = 20, 25, 6, 0.05, 0.6
 COLUMNS = (

@@ -20,7 +20,7 @@ from pipelines.config.load import from_command_line, load, parse
 from pipelines.config.paths import home
 from pipelines.config.pipeline import Config
 from pipelines.config.source.source import FileTableSettings
-from pipelines.config.source.table_base import TableSettings
+from pipelines.config.source.table_settings import TableSettings
 from pipelines.config.tasks.base import TaskSettings
 from pipelines.config.train.strategy import StrategySettings
 

@@ -15,9 +15,8 @@ from typing import Annotated, Any, Generic, Literal, get_args, get_origin
 
 from pydantic import AfterValidator, ValidationInfo, create_model
 
-from pipelines.config.messages.counting import name_list
-from pipelines.config.messages.did_you_mean import suggestion
 from pipelines.config.messages.wording import show_value
+from pipelines.config.messages.words import name_list, suggestion
 from pipelines.config.plugins import Settings, import_settings, is_class_path
 from pipelines.config.section import extend
 from pipelines.config.slices import folders_with_settings, import_faults, package_folders, report_fault, slice_modules

@@ -27,7 +27,7 @@ from pipelines.config.section import expand_kind
 from pipelines.config.source.source import FileTableSettings
 from pipelines.config.train.defaults import convert_to_task, fill_train_defaults
 from pipelines.config.train.init_from import expand_run
-from pipelines.config.train.strategies import STRATEGIES
+from pipelines.config.train.strategy import STRATEGIES
 from pipelines.errors import ConfigError
 
 log = logging.getLogger(__name__)

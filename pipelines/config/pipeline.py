@@ -7,13 +7,10 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, SerializeAsAny, model_validator
 
-from pipelines.config.dataset.dataset import Dataset
-from pipelines.config.dataset.folds import FoldSplit
-from pipelines.config.dataset.window_rules import window_faults
-from pipelines.config.dataset.windows import complete_scales
-from pipelines.config.features.auto import is_pattern, matches_name
-from pipelines.config.messages.counting import name_list
-from pipelines.config.messages.did_you_mean import suggestion
+from pipelines.config.dataset.dataset import Dataset, FoldSplit
+from pipelines.config.dataset.windows import complete_scales, window_faults
+from pipelines.config.features.base import is_pattern, matches_name
+from pipelines.config.messages.words import name_list, suggestion
 from pipelines.config.secrets import ELSEWHERE, find_secrets
 from pipelines.config.section import Section
 from pipelines.config.serving import Endpoint, Export, Registry
@@ -23,8 +20,7 @@ from pipelines.config.tasks.task import TASKS
 from pipelines.config.tracking import Tracking
 from pipelines.config.train.base import PLACEMENT
 from pipelines.config.train.defaults import check_strategy, fill_train_defaults
-from pipelines.config.train.row_pairs import check_row_pairs
-from pipelines.config.train.train import Train
+from pipelines.config.train.train import Train, check_row_pairs
 from pipelines.errors import ConfigError
 
 

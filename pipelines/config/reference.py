@@ -5,25 +5,22 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from pipelines.config.dataset.dataset import ByColumn, ByFraction, ByTime, Dataset
-from pipelines.config.dataset.folds import ByFold, ByTimeFold
+from pipelines.config.dataset.dataset import ByColumn, ByFold, ByFraction, ByTime, ByTimeFold, Dataset
 from pipelines.config.dataset.windows import WindowSettings
 from pipelines.config.features import ENCODERS
 from pipelines.config.features.base import EncoderSettings
+from pipelines.config.help import one_line, setting_schemas, table_cell, value_words
 from pipelines.config.pipeline import Config
 from pipelines.config.serving import Endpoint, Export, Hls4ml, Registry
-from pipelines.config.setting_words import one_line, setting_schemas, table_cell, value_words
 from pipelines.config.source.source import TABLES, Source, Table
-from pipelines.config.source.table_base import TableSettings
+from pipelines.config.source.table_settings import TableSettings
 from pipelines.config.tasks.base import TaskSettings
 from pipelines.config.tasks.functions import FunctionSettings
 from pipelines.config.tasks.task import TASKS
 from pipelines.config.tracking import Tracking
-from pipelines.config.train.base import BalanceSettings, Checkpoint
+from pipelines.config.train.base import BalanceSettings, Checkpoint, Lora
 from pipelines.config.train.init_from import InitFrom
-from pipelines.config.train.lora import Lora
-from pipelines.config.train.strategies import STRATEGIES
-from pipelines.config.train.strategy import StrategySettings
+from pipelines.config.train.strategy import STRATEGIES, StrategySettings
 from pipelines.config.train.train import Train
 
 INTRODUCTION = """# Every setting

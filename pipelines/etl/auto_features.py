@@ -10,14 +10,13 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.config.dataset.dataset import Dataset
-from pipelines.config.features.auto import is_pattern
+from pipelines.config.features.base import is_pattern
 from pipelines.data.features.auto.choice import Choice, auto_columns, choose, target_columns
 from pipelines.data.features.auto.patterns import column_kind, name_columns
-from pipelines.data.features.text.utf8 import null_invalid
+from pipelines.data.features.raw import null_invalid
 from pipelines.data.sources.files.folder_columns import quote_name
 from pipelines.etl.quality import accepted_rows
-from pipelines.etl.raw_schema import raw_schema
-from pipelines.etl.splits.splits import ROW, SPLIT, TRAIN
+from pipelines.etl.splits.splits import ROW, SPLIT, TRAIN, raw_schema
 
 CELLS, LEAST_ROWS, MOST_ROWS = 4_000_000, 1_000, 100_000
 """Cells of the sample, and its rows. The standard error of a share is at most 0.016 in the fewest rows."""

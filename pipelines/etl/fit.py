@@ -10,7 +10,7 @@ from pipelines.data.features.statistics import Statistics
 from pipelines.data.versions.manifest import FittedEncoder
 from pipelines.etl.quality import check_rows_left
 from pipelines.etl.splits.splits import check_splits
-from pipelines.etl.statistics.row_summary import RowSummary
+from pipelines.etl.statistics.gather import RowSummary
 
 _MOST_FREQUENT = 10
 

@@ -15,7 +15,7 @@ from pipelines.data.features import ENCODERS_VERSION
 from pipelines.data.features.auto.choice import AUTO_VERSION
 from pipelines.data.sources.base import RawTables
 from pipelines.data.versions.manifest import FORMAT
-from pipelines.data.versions.sources import Sources
+from pipelines.data.versions.raw_inputs import Sources
 from pipelines.etl.splits import splits
 from pipelines.spark.ambient_settings import ambient_identity
 

@@ -12,8 +12,7 @@ from pipelines.etl.quality import refuse_unexpected
 from pipelines.etl.query import reads_one_table
 from pipelines.etl.read import QueriedRows
 from pipelines.etl.splits import splits
-from pipelines.etl.statistics.gather import gather
-from pipelines.etl.statistics.row_summary import RowSummary
+from pipelines.etl.statistics.gather import RowSummary, gather
 
 
 @dataclass(frozen=True)

@@ -7,29 +7,29 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.config import Config
-from pipelines.config.messages.counting import name_list
+from pipelines.config.messages.words import name_list
 from pipelines.data.features import encoder_notes
 from pipelines.data.features.auto.choice import Choice
 from pipelines.data.features.auto.exact import describe_choice
 from pipelines.data.sources.base import RawTables
 from pipelines.data.sources.source_errors import source_errors
-from pipelines.data.versions.attempt import Attempt, Report
+from pipelines.data.versions.commit import Attempt, Report
 from pipelines.data.versions.manifest import SPLITS, FittedEncoder, Manifest, ServedQuery, Shares
-from pipelines.data.versions.sources import Sources
+from pipelines.data.versions.raw_inputs import Sources
 from pipelines.etl.fit import fit_columns
 from pipelines.etl.judge import judge_and_summarize
 from pipelines.etl.quality import check_quarantined
 from pipelines.etl.quarantine import sample_refused
 from pipelines.etl.read import QueriedRows, read_and_query
-from pipelines.etl.served.translation import translate_query
+from pipelines.etl.served_query import translate_query
 from pipelines.etl.splits import splits
-from pipelines.etl.splits.folds import count_rows_of_folds, divide_into_folds
+from pipelines.etl.splits.fold_assignment import count_rows_of_folds, divide_into_folds
 from pipelines.etl.splits.shares import compare_shares, compare_window_shares
-from pipelines.etl.statistics.row_summary import RowSummary
+from pipelines.etl.statistics.gather import RowSummary
 from pipelines.etl.summary import describe_version, log_notes, row_counts
 from pipelines.etl.windows import describe_left_out
 from pipelines.etl.write import RawRowSelection, WritingJob, bytes_per_split, part_numbers, splits_with_raw_rows, write_parts
-from pipelines.spark.progress import Stages
+from pipelines.spark.stages import Stages
 
 log = logging.getLogger(__name__)
 

@@ -12,18 +12,16 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.config import Config
-from pipelines.config.dataset.window_rules import window_faults
-from pipelines.config.messages.counting import name_list
-from pipelines.config.messages.did_you_mean import suggestion
+from pipelines.config.dataset.windows import window_faults
+from pipelines.config.messages.words import name_list, suggestion
 from pipelines.data.features import check_columns
 from pipelines.data.features.auto.patterns import name_columns
 from pipelines.data.sources.base import RawTables
 from pipelines.data.sources.source_errors import source_errors, table_errors
 from pipelines.errors import ConfigError
-from pipelines.etl.determinism import plan_warnings, refuse_nondeterminism
-from pipelines.etl.raw_schema import raw_schema
+from pipelines.etl.plan_checks import plan_warnings, refuse_nondeterminism
 from pipelines.etl.splits import splits
-from pipelines.etl.splits.splits import INTERNAL
+from pipelines.etl.splits.splits import INTERNAL, raw_schema
 from pipelines.etl.splits.strata import NO_CUTS
 from pipelines.etl.windows import add_windows, check_columns_read
 from pipelines.runtime.compat.spark import jvm, query_execution, sql_parser

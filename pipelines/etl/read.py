@@ -14,18 +14,17 @@ from pipelines.config.source.source import Source
 from pipelines.data.sources.base import RawTable, RawTables
 from pipelines.data.sources.source_errors import naming_table, source_errors
 from pipelines.data.sources.tables import Tables, read_tables
-from pipelines.data.versions.attempt import Attempt, Report
-from pipelines.data.versions.sources import SourceFile, Sources
+from pipelines.data.versions.commit import Attempt, Report
+from pipelines.data.versions.raw_inputs import SourceFile, Sources
 from pipelines.errors import SourceError
+from pipelines.etl.plan_checks import text_cast_notes
 from pipelines.etl.quality import check_quarantined
 from pipelines.etl.quarantine import write_malformed
 from pipelines.etl.query import run_query
 from pipelines.etl.summary import log_notes
-from pipelines.etl.text_casts import text_cast_notes
 from pipelines.etl.windows import check_order
 from pipelines.runtime.compat.spark import query_execution
-from pipelines.spark.session import weigh_batches
-from pipelines.spark.wide_tables import suit_columns
+from pipelines.spark.session import suit_columns, weigh_batches
 
 
 @dataclass(frozen=True)

@@ -22,27 +22,24 @@ from pipelines import tracking
 from pipelines.config import Config
 from pipelines.data.sources.base import RawTables, raw_tables
 from pipelines.data.versions import storage
-from pipelines.data.versions.attempt import Attempt
-from pipelines.data.versions.commit import commit, read_manifest, remove_attempt, remove_debris
+from pipelines.data.versions.commit import Attempt, commit, read_manifest, remove_attempt, remove_debris
 from pipelines.data.versions.data_profile import Page, Survey
 from pipelines.data.versions.manifest import Manifest
-from pipelines.data.versions.sources import Sources
+from pipelines.data.versions.raw_inputs import Sources
 from pipelines.data.versions.versions import confirm, open_version
 from pipelines.errors import ConfigError, DatasetError
 from pipelines.etl.identity import encoding_distributions, version_name
 from pipelines.etl.make import WrittenAttempt, make
 from pipelines.etl.query import analyse
 from pipelines.etl.read import check_unchanged, collect_sources
-from pipelines.etl.spark_stages import event_log, spark_stages
 from pipelines.etl.splits.shares import check_shares
 from pipelines.etl.summary import log_notes
 from pipelines.runtime.imports import meanwhile
 from pipelines.runtime.interrupts import DeferredSignals, mark_done
-from pipelines.spark.cancellation import stop_tasks
-from pipelines.spark.driver import driver_errors
-from pipelines.spark.executor_versions import check_executors
-from pipelines.spark.progress import Stages
+from pipelines.spark.ambient_settings import check_executors
+from pipelines.spark.job_endings import driver_errors, stop_tasks
 from pipelines.spark.session import restored_settings, session, temporary_cache
+from pipelines.spark.stages import Stages, event_log, spark_stages
 
 log = logging.getLogger(__name__)
 

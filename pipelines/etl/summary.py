@@ -14,14 +14,13 @@ from pipelines.config import Config
 from pipelines.data.features import refusal_kind
 from pipelines.data.sources.tables import Tables
 from pipelines.data.versions import storage
-from pipelines.data.versions.attempt import Attempt, Report
-from pipelines.data.versions.balance import Balance, TableBalance
-from pipelines.data.versions.manifest import FittedEncoder, Folds, Manifest, content_digest, split_summaries
+from pipelines.data.versions.commit import Attempt, Report
+from pipelines.data.versions.manifest import Balance, FittedEncoder, Folds, Manifest, TableBalance, content_digest, split_summaries
 from pipelines.data.versions.schema import schema_to_text
 from pipelines.errors import DatasetError
 from pipelines.etl.fit import column_profile
 from pipelines.etl.quality import reason_lines, share_text
-from pipelines.etl.statistics.row_summary import RowSummary
+from pipelines.etl.statistics.gather import RowSummary
 
 
 def describe_version(

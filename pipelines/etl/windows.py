@@ -24,11 +24,9 @@ from pyspark.sql.types import (
 )
 from pyspark.sql.window import WindowSpec
 
-from pipelines.config.dataset.dataset import ByFraction, Split
-from pipelines.config.dataset.folds import ByFold
+from pipelines.config.dataset.dataset import ByFold, ByFraction, Split
 from pipelines.config.dataset.windows import FUTURE, HISTORY, Statistic, WindowSettings, lag_name, rolling_name
-from pipelines.config.messages.counting import name_list
-from pipelines.config.messages.did_you_mean import suggestion
+from pipelines.config.messages.words import name_list, suggestion
 from pipelines.errors import ConfigError, SourceError
 from pipelines.etl.splits.splits import exact_column, split_number
 

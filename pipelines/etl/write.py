@@ -21,10 +21,10 @@ from pipelines.data.features import Encoders, refusal_kind
 from pipelines.data.features.base import Packer
 from pipelines.data.features.raw import is_category
 from pipelines.data.versions import storage
-from pipelines.data.versions.attempt import REPORT_SCHEMA, Attempt, Report, merge_reports
+from pipelines.data.versions.commit import REPORT_SCHEMA, Attempt, Report, merge_reports
 from pipelines.data.versions.manifest import SPLITS, FittedEncoder, tensor_columns
 from pipelines.data.versions.parts import write_part
-from pipelines.data.versions.raw_rows import MOST_COLUMNS, MOST_ROWS, RAW_ROWS, write_raw_rows
+from pipelines.data.versions.raw_inputs import MOST_COLUMNS, MOST_ROWS, RAW_ROWS, write_raw_rows
 from pipelines.data.versions.schema import TensorColumn, arrow_schema, from_numpy, to_numpy
 from pipelines.etl.quality import REASON, accepted_rows
 from pipelines.etl.quarantine import Quarantine

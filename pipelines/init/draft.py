@@ -1,8 +1,18 @@
-"""The draft of a config, as plain values."""
+"""The draft of a config: plain values with their reasons, the text of a YAML file that a person would have written, and the new file."""
 
-from collections.abc import Callable, Mapping
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
+
+import yaml
+
+from pipelines.config.load import parse
+from pipelines.config.reading import from_yaml
+from pipelines.errors import ConfigError
+from pipelines.runtime.atomic import create_file
 
 LEFT_OUT = "Left out"
 """Begin of the lines of comments that name columns which are no features."""
@@ -53,3 +63,140 @@ class Request:
 Drafter = Callable[[Request], Draft | None]
 """Drafts the config of data of one kind; None for data of another kind. Raises ConfigError or SourceError for data of this kind that no
 config can be made of."""
+
+
+LINE_CHARACTERS = 140
+BLOCKS = ({"source"}, {"source", "tables"}, {"source", "expect"}, {"dataset"}, {"dataset", "features"})
+"""Sections with a line for each of their settings, however short they are."""
+
+
+def yaml_text(draft: Draft) -> str:
+    """The file: the introduction, then each section. Equal drafts give equal texts."""
+    introduction = [f"# {line}".rstrip() for line in draft.introduction]
+    body = [line for key, value in draft.sections.items() for line in _setting((key,), value, draft.comments)]
+    return "\n".join([*introduction, *body]) + "\n"
+
+
+def _setting(path: KeyPath, value: Any, comments: Mapping[KeyPath, str]) -> Iterator[str]:
+    """The lines of a setting, with its comment."""
+    indent = "  " * (len(path) - 1)
+    key = f"{indent}{_inline(path[-1])}:"
+    comment = comments.get(path, "")
+    lines = [] if _is_block(path, value, comments) else _short_lines(key, value)
+    with_comment = f"{lines[0]}  # {comment}" if len(lines) == 1 else ""
+    if with_comment and comment and "\n" not in comment and len(with_comment) <= LINE_CHARACTERS:
+        yield with_comment
+        return
+    yield from (f"{indent}# {line}".rstrip() for line in comment.splitlines())
+    if lines:
+        yield from lines
+    else:
+        yield key
+        for name, inner in value.items():
+            yield from _setting((*path, str(name)), inner, comments)
+
+
+def _is_block(path: KeyPath, value: Any, comments: Mapping[KeyPath, str]) -> bool:
+    """Whether each entry of a value has a line of its own."""
+    if not isinstance(value, Mapping) or not value:
+        return False
+    has_comment = any(len(other) > len(path) and other[: len(path)] == path for other in comments)
+    line = f"{'  ' * (len(path) - 1)}{path[-1]}: {_inline(value)}"
+    return has_comment or set(path) in BLOCKS or len(line) > LINE_CHARACTERS or "\\n" in line
+
+
+def _short_lines(key: str, value: Any) -> list[str]:
+    """A value without lines for its entries: in the line of its key, or as text of several lines below it."""
+    indent = " " * (len(key) - len(key.lstrip()) + 2)
+    if isinstance(value, str) and "\n" in value and value == value.strip():
+        return [f"{key} |-", *(f"{indent}{line}".rstrip() for line in value.split("\n"))]
+    line = f"{key} {_scalar(value) if isinstance(value, str) else _inline(value)}"
+    if isinstance(value, str) and len(line) > LINE_CHARACTERS and (folded := _wrap_text(value, LINE_CHARACTERS - len(indent))):
+        return [f"{key} >-", *(f"{indent}{line}" for line in folded)]
+    return [line]
+
+
+def _wrap_text(text: str, most_characters: int) -> list[str]:
+    """The text in lines that YAML joins by one space again; empty if it has other white space, or begins or ends with some."""
+    words = text.split(" ")
+    if not all(words) or not text.isprintable():
+        return []
+    lines = [words[0]]
+    for word in words[1:]:
+        if len(lines[-1]) + 1 + len(word) > most_characters:
+            lines.append(word)
+        else:
+            lines[-1] += f" {word}"
+    return lines
+
+
+def _scalar(text: str) -> str:
+    """A text as YAML writes it at the end of a line."""
+    return str(yaml.safe_dump(text, allow_unicode=True, width=float("inf"))).removesuffix("...\n").removesuffix("\n")
+
+
+def _inline(value: Any) -> str:
+    """A value as YAML writes it within a line."""
+    text = yaml.safe_dump([_plain(value)], default_flow_style=True, allow_unicode=True, sort_keys=False, width=float("inf"))
+    return str(text).strip()[1:-1]
+
+
+def _plain(value: Any) -> Any:
+    """Mappings and sequences as the dict and list that YAML knows."""
+    if isinstance(value, Mapping):
+        return {key: _plain(inner) for key, inner in value.items()}
+    return [_plain(inner) for inner in value] if isinstance(value, list | tuple) else value
+
+
+ANONYMOUS = ("data", "train", "dataset", "table", "rows")
+"""Names of files that say nothing of the data."""
+Check = Callable[[Mapping[str, Any]], tuple[str, ...]]
+"""Takes the plain values of a config. Raises a LockstepError if ETL or training would refuse it, and returns lines for the reader of the
+command's output."""
+
+
+def check_output(output: str | Path) -> None:
+    """Raise ConfigError if the file exists."""
+    if os.path.lexists(output):
+        raise ConfigError(f"{output} exists, and may have been edited; name another file with --output, or remove it")
+
+
+def write_config(draft: Draft, output: str | Path, check: Check) -> tuple[str, ...]:
+    """Write the draft to a new file, unless `check` raises, and return what that has to say."""
+    text = yaml_text(draft)
+    values = from_yaml(text)
+    parse(values, str(output))
+    remarks = check(values)
+    if not create_file(output, text.encode()):
+        check_output(output)
+    return remarks
+
+
+def plain_values(draft: Draft) -> dict[str, Any]:
+    """The config as its file would be read."""
+    return from_yaml(yaml_text(draft))
+
+
+def config_path(data: str | Path, output: str | Path) -> Path:
+    """The file to write: `output`, or conf/NAME.yaml with the name of the data."""
+    return Path(output) if str(output) else Path("conf") / f"{_data_name(Path(data))}.yaml"
+
+
+def pipeline_name(output: Path) -> str:
+    """The name of a pipeline whose config is this file: that of the file, in the characters that a pipeline's name may have."""
+    return _plain_name(output.stem)
+
+
+def path_in_config(data: str | Path, home: Path) -> str:
+    """The path as typed if it starts at `home`, as the paths of a config do; else the absolute path."""
+    return str(data) if Path.cwd() == home or "://" in str(data) else str(Path(data).absolute())
+
+
+def _data_name(data: Path) -> str:
+    """A name for the data: their file's without endings, or the folder's if the file is called as any other is."""
+    stem = data.name.split(".")[0]
+    return _plain_name(data.absolute().parent.name if stem.lower() in ANONYMOUS and data.is_file() else stem or data.absolute().name)
+
+
+def _plain_name(text: str) -> str:
+    return re.sub("[^a-z0-9]+", "_", text.lower()).strip("_")[:60] or "pipeline"

@@ -5,11 +5,9 @@ from pathlib import Path
 from pipelines.config.slices import slice_modules
 from pipelines.errors import ConfigError
 from pipelines.init.draft import Draft, Drafter, Request
-from pipelines.init.media.documents import draft_documents
-from pipelines.init.media.idx_images import draft_idx
-from pipelines.init.media.pictures import draft_pictures
-from pipelines.init.media.sentences import draft_sentences
-from pipelines.init.tables.draft import draft_table
+from pipelines.init.media.images import draft_idx, draft_pictures
+from pipelines.init.media.labelled_texts import draft_documents, draft_sentences
+from pipelines.init.tables.table_draft import draft_table
 
 _OF_CORE: tuple[Drafter, ...] = (draft_idx, draft_pictures, draft_sentences, draft_documents)
 

@@ -4,18 +4,17 @@ import logging
 from contextlib import suppress
 
 from pipelines.config import Config
-from pipelines.config.dataset.folds import FoldSplit
+from pipelines.config.dataset.dataset import FoldSplit
 from pipelines.config.effects import PlannedRun, ineffective_settings_in_run
 from pipelines.config.train.train import Train
-from pipelines.data.versions.folds import open_fold
+from pipelines.data.versions.cross_validation import open_fold
 from pipelines.data.versions.schema import ROW_KEYS, ROW_NUMBERS
 from pipelines.data.versions.versions import Version
 from pipelines.errors import ConfigError, DatasetError, TrainingError
 from pipelines.tasks.base import Task
 from pipelines.tasks.bind import build_task, check_task
-from pipelines.train.initial_model import check_fine_tuning, meta_model
+from pipelines.train.initial_model import check_fine_tuning, check_single_rows, may_have_batch_norm, meta_model
 from pipelines.train.run_context import total_steps
-from pipelines.train.single_rows import check_single_rows, may_have_batch_norm
 from pipelines.train.strategy import strategy_class
 
 log = logging.getLogger(__name__)

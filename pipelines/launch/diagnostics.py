@@ -2,7 +2,7 @@
 
 import logging
 
-from pipelines.config.train.profile import Profile
+from pipelines.config.train.base import Profile
 from pipelines.errors import LockstepError
 from pipelines.monitor.heartbeat import HUNG
 from pipelines.monitor.profile import PROFILE

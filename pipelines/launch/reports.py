@@ -1,4 +1,4 @@
-"""Callbacks of a Ray Train worker's loop: they report to Ray, to MLflow, and to the driver through the run's directory."""
+"""Callbacks of a Ray Train worker's loop: they report to Ray, to MLflow, to Prometheus, and to the driver through the run's directory."""
 
 import logging
 import os
@@ -9,19 +9,47 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import ray.train
+from ray.util.metrics import Gauge
 
 from pipelines.errors import TrainingError
-from pipelines.monitor.gauges import Gauges
 from pipelines.monitor.heartbeat import Heartbeat
 from pipelines.report.evaluation import archive_name, pack
 from pipelines.tasks.details import EvaluationData
 from pipelines.tasks.metrics.table import Value, numbers_only
 from pipelines.train.checkpoint.run_directory import ATTEMPT, ATTEMPTS, LOOK_SECONDS, PROGRESS, STOP, RunDirectory
-from pipelines.train.reduce.context import broadcast_from_rank0
 from pipelines.train.run_context import Hooks
+from pipelines.train.workers import broadcast_from_rank0
 
 if TYPE_CHECKING:
     from pipelines.tracking import Sender  # loads MLflow, which only rank 0 needs
+
+
+GAUGES = {
+    "train/loss": ("lockstep_train_loss", "Loss of the training split since the last point"),
+    "train/rows_per_second": ("lockstep_train_rows_per_second", "Rows trained on in a second, by all workers"),
+    "train/step_seconds": ("lockstep_train_step_seconds", "Seconds of a step"),
+    "train/data_wait_fraction": ("lockstep_train_data_wait_fraction", "Share of the time in which workers wait for data"),
+}
+"""By MLflow's name of the metric: the gauge, and what it is."""
+STEP, STEPS = "lockstep_train_step", "lockstep_train_steps"
+
+
+class Gauges:
+    """The gauges of one run, set by its rank 0; they end with its process."""
+
+    def __init__(self, pipeline: str, run_id: str, total_steps: int) -> None:
+        self._tags = {"pipeline": pipeline, "run": run_id}
+        keys = tuple(self._tags)
+        self._gauges = {metric: Gauge(name, text, keys) for metric, (name, text) in GAUGES.items()}
+        self._step = Gauge(STEP, "Steps of the run that are done", keys)
+        self._step.set(0, self._tags)
+        Gauge(STEPS, "Steps of the run in all", keys).set(total_steps, self._tags)
+
+    def show(self, step: int, metrics: Mapping[str, float]) -> None:
+        self._step.set(step, self._tags)
+        for metric in self._gauges.keys() & metrics.keys():
+            self._gauges[metric].set(metrics[metric], self._tags)
+
 
 log = logging.getLogger(__name__)
 

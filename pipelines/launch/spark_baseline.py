@@ -1,12 +1,13 @@
 """A baseline: a model of Spark ML, by default a linear one, on the same rows that a model is trained on.
 
 1. `_vectors` converts each row to a sparse vector: numbers unchanged, indices one-hot, sequences and terms as counts.
-2. Each candidate of `baseline_models` is fitted on the training split; the best one on validation is kept.
+2. Each of the `candidates` is fitted on the training split; the best one on validation is kept.
 3. It is evaluated with the metrics of the task, and with what an evaluation keeps for figures: the run has a page as trainings have.
 """
 
 import logging
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
 from math import isnan, prod
 from typing import Any
@@ -14,23 +15,26 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import torch
+from pyspark.ml.classification import GBTClassifier, LogisticRegression, RandomForestClassifier
+from pyspark.ml.functions import vector_to_array
 from pyspark.ml.linalg import VectorUDT
+from pyspark.ml.regression import GBTRegressor, LinearRegression, RandomForestRegressor
 from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.types import DoubleType, LongType, StructField, StructType
 
 from pipelines import tracking
 from pipelines.config import Config
 from pipelines.data.loader.reader import Reader
-from pipelines.data.sources.distribute import distribute
-from pipelines.data.versions.folds import open_fold
+from pipelines.data.sources.base import distribute
+from pipelines.data.versions.cross_validation import open_fold
 from pipelines.data.versions.schema import ROW_NUMBERS, TensorColumn
 from pipelines.data.versions.versions import Version, include_passthrough
 from pipelines.errors import ConfigError
-from pipelines.launch.baseline_models import BaselineModel, candidates, check_baseline, output
 from pipelines.launch.checks import check_fold
 from pipelines.report.evaluation import pack
 from pipelines.report.filing import file_baseline
-from pipelines.spark.driver import driver_errors
+from pipelines.spark.job_endings import driver_errors
 from pipelines.spark.session import restored_settings, session
 from pipelines.tasks.base import Monitor
 from pipelines.tasks.bind import build_task
@@ -39,6 +43,80 @@ from pipelines.tasks.metrics.table import Value, metric_values, missing_reasons,
 from pipelines.tasks.supervised import Supervised
 from pipelines.tasks.targets.base import QuantityTarget
 from pipelines.tasks.targets.classes import BinaryTarget, ClassTarget
+
+MODELS = ("linear", "forest", "boosting")
+REGULARISATIONS = (0.0, 1e-4, 1e-2)
+"""Values of Spark's `regParam`, the weight of the squared coefficients of standardised columns."""
+ITERATIONS = 100
+DEPTHS = (6, 12)
+"""Depths of the trees of a forest."""
+TREES = 100
+ROUNDS, RATE, DEPTH = 60, 0.1, 5
+"""Of boosting, which adds a tree in each round."""
+_LEAST_PROBABILITY = 1e-6
+"""Of a class in a forest, no tree of which has seen it among rows like this one: the loss stays finite."""
+_COLUMNS: dict[str, Any] = {"labelCol": "target", "weightCol": "weight"}
+
+
+@dataclass(frozen=True)
+class BaselineModel:
+    """A model that may be the best on validation."""
+
+    estimator: Any
+    parameters: dict[str, str]
+    """Logged with the run."""
+
+
+def check_baseline(model: str, task: Supervised) -> None:
+    """Raise ConfigError if there is no such model, or none for the task's target. Starts no Spark."""
+    if model not in MODELS:
+        raise ConfigError(f"--model is {model!r}; it must be one of {', '.join(MODELS)}")
+    if missing := [column.name for column in task.data.features if column.missing]:
+        raise ConfigError(
+            f"dataset.features.{missing[0]} keeps missing numbers, which models of Spark ML do not take; set its impute to median in a "
+            "config for the baseline"
+        )
+    if model == "boosting" and not isinstance(task.target, QuantityTarget | BinaryTarget):
+        raise ConfigError(
+            f"--model is boosting, and Spark's boosting has two classes, but {task.data.target.name} has {task.outputs}; set it to forest"
+        )
+
+
+def candidates(model: str, task: Supervised) -> tuple[BaselineModel, ...]:
+    """The models to fit, the simplest first. Needs a session of Spark."""
+    is_quantity, is_binary = isinstance(task.target, QuantityTarget), isinstance(task.target, BinaryTarget)
+    if model == "linear":
+        return tuple(_linear(is_quantity, is_binary, regularisation) for regularisation in REGULARISATIONS)
+    if model == "forest":
+        return tuple(_forest(is_quantity, depth) for depth in DEPTHS)
+    estimator = (GBTRegressor if is_quantity else GBTClassifier)(maxIter=ROUNDS, stepSize=RATE, maxDepth=DEPTH, seed=0, **_COLUMNS)
+    return (BaselineModel(estimator, {"rounds": str(ROUNDS), "depth": str(DEPTH)}),)
+
+
+def output(model: str, task: Supervised) -> Column:
+    """The task's outputs, an array of `task.outputs` numbers, from what Spark's model adds to a row."""
+    if isinstance(task.target, QuantityTarget):
+        return F.array("prediction")
+    is_binary = isinstance(task.target, BinaryTarget)
+    if model == "linear":  # for two classes, Spark's raw prediction is the negative logit and the logit
+        raw = vector_to_array(F.col("rawPrediction"))
+        return F.slice(raw, 2, 1) if is_binary else raw
+    logs = F.transform(vector_to_array(F.col("probability")), lambda value: F.log(F.greatest(value, F.lit(_LEAST_PROBABILITY))))
+    return F.array(logs[1] - logs[0]) if is_binary else logs
+
+
+def _linear(is_quantity: bool, is_binary: bool, regularisation: float) -> BaselineModel:
+    settings: dict[str, Any] = {"regParam": regularisation, "maxIter": ITERATIONS, **_COLUMNS}
+    estimator = (
+        LinearRegression(**settings) if is_quantity else LogisticRegression(family="binomial" if is_binary else "multinomial", **settings)
+    )
+    return BaselineModel(estimator, {"regularisation": str(regularisation)})
+
+
+def _forest(is_quantity: bool, depth: int) -> BaselineModel:
+    estimator = (RandomForestRegressor if is_quantity else RandomForestClassifier)(numTrees=TREES, maxDepth=depth, seed=0, **_COLUMNS)
+    return BaselineModel(estimator, {"trees": str(TREES), "depth": str(depth)})
+
 
 log = logging.getLogger(__name__)
 

@@ -21,8 +21,8 @@ from pipelines.runtime.compat.ray_controller import run_controller
 from pipelines.runtime.compat.ray_train import ElasticScalingPolicy, FixedScalingPolicy, ScalingPolicy
 from pipelines.runtime.environment import installed_versions
 from pipelines.train.checkpoint.run_directory import RunDirectory
-from pipelines.train.reduce.context import COLLECTIVE_SHARE
 from pipelines.train.strategy import strategy_class
+from pipelines.train.workers import COLLECTIVE_SHARE
 
 _STARTS, _START_SECONDS = 120, 5
 """How many times, and how long each time, Ray waits for resources that its cluster does not have yet."""

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from pipelines.config.messages.counting import show_count
+from pipelines.config.messages.words import show_count
 from pipelines.runtime.progress import Progress, is_json
 from pipelines.tasks.metrics.table import Value, format_value, missing_reasons, numbers_only
 from pipelines.tasks.targets.decision import describe_decision

@@ -8,19 +8,19 @@ from typing import Any
 from uuid import uuid4
 
 from pipelines.config import Config, parse
-from pipelines.config.messages.counting import show_count
+from pipelines.config.messages.words import show_count
 from pipelines.config.train.base import PLACEMENT, BalanceSettings
-from pipelines.config.train.strategies import strategy_kinds_with
+from pipelines.config.train.strategy import strategy_kinds_with
 from pipelines.config.train.train import Train
-from pipelines.data.versions.folds import open_fold
+from pipelines.data.versions.cross_validation import open_fold
 from pipelines.data.versions.versions import Version
 from pipelines.errors import TrainingError
 from pipelines.launch.cluster import cluster, uses_gpus, warn_of_missing_cpus
-from pipelines.launch.driver_monitor import watch
-from pipelines.launch.init_from import InitialWeights, initial_weights, write_initial_weights
-from pipelines.launch.replay import ReplayComparison, replay
+from pipelines.launch.initial_weights import InitialWeights, initial_weights, write_initial_weights
+from pipelines.launch.restarts import watch
 from pipelines.launch.trainer import create_trainer
 from pipelines.launch.training_progress import TrainingProgress
+from pipelines.launch.worker import ReplayComparison, replay
 from pipelines.runtime.weights import from_bytes, model_digest
 from pipelines.tracking.client import flatten
 from pipelines.tracking.history import TrainingRecord, read_training

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from pipelines.config.train.profile import Profile
+from pipelines.config.train.base import Profile
 from pipelines.runtime.compat.torch import record_memory, write_memory_snapshot
 from pipelines.train.step_clock import StepClock
 

@@ -1,17 +1,156 @@
 """Reads the workers' heartbeats on the driver: names stragglers, and workers that all others wait for, before a
-collective operation times out."""
+collective operation times out.
+
+In a synchronous group every worker's step takes as long as the slowest one's. So each worker's own time is compared: its seconds per
+step in `data` and in computation, without `exchange`, in which it waits for others. Comparisons are eight seconds and four steps
+apart or more. A worker is a straggler if in each of three in a row
+
+- its own time, per step and per shard, was more than 1.5 times the median of the other workers', and
+- the difference was more than a fifth of the step.
+
+A busy machine makes no straggler of one of equal workers: a pause is in one comparison, and passing load hits different workers in
+turn. A worker stops being a straggler after two comparisons in which it was not slow.
+"""
 
 import logging
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from statistics import median
 from threading import Thread
 
 from pipelines.errors import LockstepError
-from pipelines.monitor.beats import WorkerBeat, describe_position, newest_group, parse_beat
-from pipelines.monitor.heartbeat import HEARTBEATS
-from pipelines.monitor.stragglers import Stragglers
+from pipelines.monitor.heartbeat import HEARTBEATS, WorkerBeat, describe_position, newest_group, parse_beat
 from pipelines.train.checkpoint.run_directory import DEATHS, RunDirectory
-from pipelines.train.step_clock import EXCHANGE
+from pipelines.train.step_clock import BACKWARD, DATA, EXCHANGE, FORWARD, OPTIMIZER
+
+COMPARE_SECONDS, FEWEST_STEPS = 8.0, 4
+COMPARISONS, RECOVERED = 3, 2
+TIMES_OTHERS = 1.5
+LEAST_SHARE = 0.2
+"""The least share of a step that a straggler costs the group."""
+COMPUTE = (FORWARD, BACKWARD, OPTIMIZER)
+
+
+@dataclass(frozen=True)
+class Slow:
+    """A worker that was slower than the others in one comparison."""
+
+    rank: int
+    slow_at: str
+    """`data` or `compute`."""
+    own_seconds: float
+    """Per step, at what it is slow at."""
+    others_seconds: float
+    """The median of the others'."""
+
+
+class Stragglers:
+    """Compares the workers' beats."""
+
+    def __init__(self) -> None:
+        self._earlier: dict[int, WorkerBeat] = {}
+        self._slow_comparisons: dict[int, list[Slow]] = {}
+        """By rank: in how many comparisons in a row a worker was slow."""
+        self._recovering: dict[int, int] = {}
+        self._first_slow_step: dict[int, int] = {}
+        """The step at which it was seen to be slow first."""
+        self._is_first = True
+        self._hosts: dict[int, str] = {}
+        self.named: list[str] = []
+        """What is known of every straggler so far, in the order in which they were named."""
+        self._places: dict[int, int] = {}
+        """In `named`, of the workers that are stragglers, by rank."""
+
+    def poll(self, beats: Mapping[int, WorkerBeat]) -> list[str]:
+        """Return new findings as lines to print. Call it every few seconds with the last beat of every worker."""
+        if len(beats) < 2:
+            return []
+        if _is_new_group(self._earlier, beats):
+            self._earlier, self._slow_comparisons, self._places, self._is_first = dict(beats), {}, {}, True
+            return []
+        if not all(_is_later(self._earlier[rank], beat) for rank, beat in beats.items()):
+            return []
+        slow = compare(self._earlier, beats)
+        step = min(beat.step for beat in self._earlier.values())
+        self._earlier, self._hosts = dict(beats), {rank: beat.host for rank, beat in beats.items()}
+        lines = self._count(slow, step, min(beat.step for beat in beats.values()))
+        self._is_first = False
+        return lines
+
+    def _count(self, slow: Slow | None, began: int, now: int) -> list[str]:
+        lines = []
+        for rank in list(self._slow_comparisons):
+            if slow is None or slow.rank != rank:
+                lines += self._recover(rank, now)
+        if slow is not None:
+            comparisons = self._slow_comparisons.setdefault(slow.rank, [])
+            if not comparisons:
+                self._first_slow_step[slow.rank] = 0 if self._is_first else began
+            comparisons.append(slow)
+            self._recovering.pop(slow.rank, None)
+            if len(comparisons) == COMPARISONS:
+                lines.append(self._name(slow))
+        return lines
+
+    def _recover(self, rank: int, now: int) -> list[str]:
+        is_named = len(self._slow_comparisons[rank]) >= COMPARISONS
+        self._recovering[rank] = self._recovering.get(rank, 0) + 1
+        if is_named and self._recovering[rank] < RECOVERED:
+            return []
+        del self._slow_comparisons[rank], self._recovering[rank]
+        if not is_named:
+            return []
+        self.named[self._places.pop(rank)] += f" to step {now:,}"
+        return [f"worker {rank} is as fast as the others again, at step {now:,}"]
+
+    def _name(self, slow: Slow) -> str:
+        since = f"from step {began:,}" if (began := self._first_slow_step[slow.rank]) else "from the start"
+        of = f"worker {slow.rank}{f' on {host}' if (host := self._hosts.get(slow.rank)) else ''}"
+        times = f"{slow.own_seconds / slow.others_seconds:.1f} times" if slow.others_seconds > 0 else "far above"
+        self._places[slow.rank] = len(self.named)
+        self.named.append(f"{of}: slow at {slow.slow_at}, {times} the others', {since}")
+        return (
+            f"{of} holds the others up {since}: it is slow at {slow.slow_at}, which takes it {slow.own_seconds:.3g} s of a step, and the "
+            f"others {slow.others_seconds:.3g} s"
+        )
+
+
+def compare(earlier: Mapping[int, WorkerBeat], later: Mapping[int, WorkerBeat]) -> Slow | None:
+    """Return the worker that was slowest between two beats of each, if it was slow by the rule above."""
+    steps = {rank: later[rank].steps - earlier[rank].steps for rank in later}
+    seconds_by_cause = {rank: _seconds_by_cause(earlier[rank], later[rank], steps[rank]) for rank in later}
+    own_seconds = {rank: sum(causes.values()) for rank, causes in seconds_by_cause.items()}
+    rank = max(own_seconds, key=own_seconds.__getitem__)
+    peers = [other for other in own_seconds if other != rank]
+    usual_seconds = median(own_seconds[other] for other in peers)
+    shard_seconds = {other: own_seconds[other] / max(1, later[other].shards) for other in own_seconds}
+    usual_shard_seconds = median(shard_seconds[other] for other in peers)
+    step_seconds = median((later[other].time - earlier[other].time) / steps[other] for other in later)
+    if own_seconds[rank] <= TIMES_OTHERS * usual_seconds or shard_seconds[rank] <= TIMES_OTHERS * usual_shard_seconds:
+        return None
+    if own_seconds[rank] - usual_seconds <= LEAST_SHARE * step_seconds:
+        return None
+    medians = {cause: median(seconds_by_cause[other][cause] for other in peers) for cause in seconds_by_cause[rank]}
+    cause = max(medians, key=lambda cause: seconds_by_cause[rank][cause] - medians[cause])
+    return Slow(rank, cause, seconds_by_cause[rank][cause], medians[cause])
+
+
+def _seconds_by_cause(earlier: WorkerBeat, later: WorkerBeat, steps: int) -> dict[str, float]:
+    """Seconds per step."""
+    elapsed = {phase: (seconds - earlier.seconds.get(phase, 0.0)) / steps for phase, seconds in later.seconds.items()}
+    return {"data": elapsed.get(DATA, 0.0), "compute": sum(elapsed.get(phase, 0.0) for phase in COMPUTE)}
+
+
+def _is_new_group(earlier: Mapping[int, WorkerBeat], later: Mapping[int, WorkerBeat]) -> bool:
+    return {rank: (beat.host, beat.process) for rank, beat in earlier.items()} != {
+        rank: (beat.host, beat.process) for rank, beat in later.items()
+    }
+
+
+def _is_later(earlier: WorkerBeat, later: WorkerBeat) -> bool:
+    return later.time - earlier.time >= COMPARE_SECONDS and later.steps - earlier.steps >= FEWEST_STEPS
+
 
 log = logging.getLogger(__name__)
 

@@ -11,12 +11,10 @@ from pipelines.config.load import parse_with_overrides, with_absolute_paths
 from pipelines.config.paths import absolute_path
 from pipelines.config.reading import from_yaml
 from pipelines.config.train.defaults import convert_to_task
-from pipelines.init.config_file import config_path, pipeline_name
-from pipelines.init.draft import Request
+from pipelines.init.draft import Request, config_path, pipeline_name, yaml_text
 from pipelines.init.drafting import draft_config
-from pipelines.init.yaml_text import yaml_text
 from pipelines.notebook.frames import is_frame, store_frame
-from pipelines.notebook.section_values import task_values
+from pipelines.notebook.python_config import task_values
 
 log = logging.getLogger(__name__)
 

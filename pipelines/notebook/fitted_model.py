@@ -13,7 +13,7 @@ from pandas import DataFrame
 
 from pipelines.config import Config
 from pipelines.data.versions.manifest import Manifest
-from pipelines.launch.run import Result
+from pipelines.launch.training_run import Result
 from pipelines.notebook.frames import plain_table
 from pipelines.report.filing import REPORT
 from pipelines.runtime.notebook_html import html_summary, metrics_table

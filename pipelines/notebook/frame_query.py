@@ -12,22 +12,19 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType
 
 from pipelines.config import Config
-from pipelines.data.rowwise.translate import Rowwise, carry_column, columns_in, rowwise
-from pipelines.data.rowwise.untranslatable import UntranslatableError
+from pipelines.data.rowwise.translate import Rowwise, UntranslatableError, carry_column, columns_in, rowwise
 from pipelines.data.sources.base import raw_tables
 from pipelines.data.sources.source_errors import source_errors, table_errors
 from pipelines.data.sources.tables import read_tables
 from pipelines.data.versions.manifest import Manifest
 from pipelines.errors import ConfigError
 from pipelines.etl.quality import REASON, refuse_unexpected
-from pipelines.etl.raw_schema import raw_schema
-from pipelines.etl.splits.splits import exact_column
+from pipelines.etl.splits.splits import exact_column, raw_schema
 from pipelines.runtime.compat.spark import query_execution
-from pipelines.serving.batch.source import applicable
-from pipelines.serving.model.columns import fitting_rows
+from pipelines.serving.batch.input_tables import applicable
+from pipelines.serving.model.column_casts import fitting_rows
 from pipelines.spark.plans import items, kind, nodes
-from pipelines.spark.session import restored_settings, session
-from pipelines.spark.wide_tables import suit_columns
+from pipelines.spark.session import restored_settings, session, suit_columns
 
 _ROW = "__row"
 _ROW_BY_ROW = {"Project", "Filter", "SubqueryAlias", "View", "Union", "WithCTE", "CTERelationDef"}

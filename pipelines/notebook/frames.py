@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from pipelines.config.messages.counting import name_list
 from pipelines.config.messages.wording import show_value
+from pipelines.config.messages.words import name_list
 from pipelines.errors import SourceError
 from pipelines.runtime.atomic import write_file
 

@@ -12,7 +12,7 @@ from pipelines.data.versions.plain import commit_arrays, identity_encoders
 from pipelines.data.versions.schema import Role, TensorColumn, schema_to_text
 from pipelines.data.versions.versions import Version
 from pipelines.errors import DatasetError
-from pipelines.notebook.section_values import build_config
+from pipelines.notebook.python_config import build_config
 
 
 def write_splits(path: str, splits: Mapping[str, Mapping[str, np.ndarray]], target: str, classes: int | None) -> Version:

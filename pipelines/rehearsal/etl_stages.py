@@ -5,17 +5,16 @@ from pyarrow.fs import LocalFileSystem
 from pipelines.config import home
 from pipelines.config.load import parse, with_absolute_paths
 from pipelines.data.sources.base import raw_tables
-from pipelines.data.versions.attempt import Attempt
-from pipelines.data.versions.commit import commit
+from pipelines.data.versions.commit import Attempt, commit
 from pipelines.errors import LockstepError, MismatchError
 from pipelines.etl.make import make
 from pipelines.etl.query import analyse
 from pipelines.etl.read import collect_sources
 from pipelines.rehearsal.process import RehearsalRequest, RehearsalResult
 from pipelines.rehearsal.sampled_tables import use_samples
-from pipelines.spark.driver import driver_errors
-from pipelines.spark.progress import Stages
+from pipelines.spark.job_endings import driver_errors
 from pipelines.spark.session import restored_settings, session, temporary_cache
+from pipelines.spark.stages import Stages
 
 _VERSION = "0" * 12
 

@@ -1,10 +1,17 @@
-"""Charts of pages: their axes and points. `templates/charts.html` draws them as inline SVG."""
+"""Colours of all pages and figures, and the axes and points of charts. `templates/charts.html` draws them as inline SVG."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, floor, isfinite, log10
 
-from pipelines.report.style import GREY
+INK, GREY, PALE, LINE = "#1b1b1f", "#5c5f66", "#f4f5f7", "#d5d8dd"
+BLUE, ORANGE, GREEN, RED, PURPLE, SKY, YELLOW, BLACK = (
+    *("#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#f0e442", "#000000"),
+)
+COLOURS = (BLUE, ORANGE, GREEN, RED, PURPLE, SKY, BLACK)
+"""The colours of series, in this order; yellow is left out, since it is too pale for lines on white."""
+SPLIT_COLOURS = {"train": BLUE, "validation": ORANGE, "test": GREEN}
+
 
 _MOST_POINTS = 600
 """Points of a line: more would not be seen, and make the page large."""

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow.fs import FileSystem
 
-from pipelines.data.versions.raw_rows import read_raw_rows
+from pipelines.data.versions.raw_inputs import read_raw_rows
 from pipelines.errors import DatasetError
 
 log = logging.getLogger(__name__)

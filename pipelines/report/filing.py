@@ -8,10 +8,10 @@ from tempfile import TemporaryDirectory
 from pipelines.data.versions.versions import Version
 from pipelines.report.evaluation import FOLDER, add_raw_rows, read_splits, unpack
 from pipelines.report.figures.svg_figures import draw_figures
-from pipelines.report.folds import folds_page
+from pipelines.report.folds_page import folds_page
 from pipelines.report.run_data import collect, read_run_data
 from pipelines.report.run_page import run_page
-from pipelines.tracking.run import MlflowRun
+from pipelines.tracking.tracked_run import MlflowRun
 from pipelines.tracking.training import TrainingRun
 
 log = logging.getLogger(__name__)

@@ -15,9 +15,9 @@ from typing import Literal
 from jinja2 import Environment
 from markupsafe import Markup
 
-from pipelines.report import style
+from pipelines.report import charts
 from pipelines.report.charts import LineChart, tick_label
-from pipelines.report.figures.curves import wilson
+from pipelines.report.figures.class_curves import wilson
 from pipelines.runtime.templates import template_environment
 
 
@@ -114,7 +114,7 @@ def render(template: str, **values: object) -> str:
 @cache
 def page_environment() -> Environment:
     environment = template_environment("pipelines.report", printed=readable)
-    environment.globals |= {name: value for name, value in vars(style).items() if name.isupper()} | {"wilson": wilson}
+    environment.globals |= {name: value for name, value in vars(charts).items() if name.isupper()} | {"wilson": wilson}
     environment.filters |= {
         "anchor": _anchor,
         "number_columns": number_columns,

@@ -1,22 +1,29 @@
-"""Data of a run's page: the run in MLflow with its files, and, where its directory can be read, what is newer there."""
+"""Data of a run's page: the run in MLflow with its files, and, where its directory can be read, what is newer there; and what follows from
+them: its events (restarts, resizes, silences, those in tags) and its costs (hours of workers, energy)."""
 
 import json
 import logging
+import re
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
+from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from pyarrow.fs import FileSelector
 
+from pipelines.config.messages.words import show_count
 from pipelines.data.versions import storage
-from pipelines.data.versions.checksummed_json import unseal_or_none
+from pipelines.data.versions.storage import unseal_or_none
 from pipelines.errors import LockstepError, TrackingError
+from pipelines.report.charts import GREY, ORANGE, PURPLE, RED, Mark
 from pipelines.report.evaluation import FOLDER, SplitEvaluation, add_raw_rows, read_splits, unpack
 from pipelines.tracking.history import History, download, history
 from pipelines.tracking.job_runs import BASELINE
-from pipelines.tracking.run import KIND
+from pipelines.tracking.tracked_run import KIND
 from pipelines.tracking.training import FOLDER as RUN_FOLDER
 
 log = logging.getLogger(__name__)
@@ -145,3 +152,122 @@ def _samples(folder: Path) -> dict[str, str]:
     files = sorted(folder.glob("*.txt"))
     chosen = files if len(files) <= _MOST_SAMPLES else [*files[: _MOST_SAMPLES // 2], *files[-_MOST_SAMPLES // 2 :]]
     return {file.stem: file.read_text(encoding="utf-8", errors="replace") for file in chosen}
+
+
+POWER = re.compile(r"system/.*?([^/]+)_power_usage_watts$")
+MOST_GAP_SECONDS = 120.0
+"""The longest time between two measurements of power that are joined: in a longer one the node may have done something else."""
+
+
+def end_seconds(data: RunData) -> float:
+    """Seconds since 1970 at which the run ended, or was last heard of."""
+    if data.run.is_alive:
+        return time.time()
+    last = max((point.seconds for points in data.run.curves.values() for point in points), default=data.run.started)
+    return max(data.run.ended or last, data.run.started)
+
+
+def worker_hours(data: RunData) -> float | None:
+    """Hours that workers trained, from each group's first step to its end; None if that was not recorded.
+
+    A group that died has no end: there it is its last point or, of the last group, the end of the run.
+    """
+    if not data.attempts:
+        return None
+    times = sorted(point.seconds for point in data.run.curves.get("train/loss", ()))
+    total = 0.0
+    for number, attempt in enumerate(data.attempts):
+        until = data.attempts[number + 1].seconds if number + 1 < len(data.attempts) else None
+        if attempt.ended is not None:
+            total += attempt.workers * max(0.0, attempt.ended - attempt.seconds)
+            continue
+        attempt_times = [seconds for seconds in times if seconds >= attempt.seconds and (until is None or seconds < until)]
+        last = end_seconds(data) if until is None else max(attempt_times, default=attempt.seconds)
+        total += attempt.workers * max(0.0, last - attempt.seconds)
+    return total / 3_600
+
+
+def kilowatt_hours(data: RunData) -> dict[str, float]:
+    """Energy by kind of device, such as gpu and processor, over all nodes; empty if no power was measured."""
+    energy: dict[str, float] = {}
+    for name, points in data.run.curves.items():
+        if (match := POWER.match(name)) is None:
+            continue
+        kind = re.sub(r"_?\d+$", "", match[1])
+        in_time = sorted((point.seconds, point.value) for point in points)
+        joules = sum(
+            (after - before) * (power_before + power_after) / 2
+            for (before, power_before), (after, power_after) in pairwise(in_time)
+            if after - before <= MOST_GAP_SECONDS
+        )
+        energy[kind] = energy.get(kind, 0.0) + joules / 3.6e6
+    return energy
+
+
+EVENT_TAGS = ("deaths", "stragglers", "standstill", "machines.left_out")
+"""The tags in which a training says what happened, an event a line."""
+SILENT_SECONDS, SILENT_FACTOR = 30.0, 20.0
+"""A silence is a time between two points of the curve that is longer than both this, and so many times the usual one."""
+
+
+@dataclass(frozen=True)
+class Event:
+    text: str
+    step: int | None
+    """None if it is not known."""
+    colour: str = GREY
+    seconds: float | None = None
+    """Since 1970."""
+
+
+def run_events(data: RunData) -> list[Event]:
+    """Events in the order of time, and of steps; those without either come last."""
+    events = [*_attempts(data), *_silences(data), *_tag_events(data)]
+    return sorted(events, key=lambda event: (event.seconds is None, event.seconds or 0.0, event.step or 0))
+
+
+def event_marks(events: list[Event]) -> list[Mark]:
+    """Lines in the curves; the beginning is none."""
+    return [Mark(event.step, event.text, event.colour) for event in events if event.step]
+
+
+def _attempts(data: RunData) -> list[Event]:
+    if not data.attempts:
+        return []
+    first = data.attempts[0]
+    start = Event(f"training began with {show_count(first.workers, 'worker')}", first.step, seconds=first.seconds)
+    return [start, *(_restart(data, before, now) for before, now in pairwise(data.attempts))]
+
+
+def _restart(data: RunData, before: TrainingAttempt, now: TrainingAttempt) -> Event:
+    points = [point for point in data.run.curves.get("train/loss", ()) if point.seconds < now.seconds]
+    last = max(points, key=lambda point: point.seconds, default=None)
+    lost = f", {last.step - now.step:,} steps back" if last and last.step > now.step else ""
+    silent = f", {now.seconds - last.seconds:,.0f} s after the last point" if last else ""
+    size = "" if now.workers == before.workers else f", resized from {before.workers} to {show_count(now.workers, 'worker')}"
+    text = f"restarted at step {now.step:,}{size}{lost}{silent}"
+    return Event(text, now.step, PURPLE if size else RED, now.seconds)
+
+
+def _silences(data: RunData) -> list[Event]:
+    points = sorted(data.run.curves.get("train/loss", ()), key=lambda point: point.seconds)
+    gaps = [(after.seconds - before.seconds, before, after) for before, after in pairwise(points)]
+    if not gaps:
+        return []
+    limit = max(SILENT_SECONDS, SILENT_FACTOR * median(gap for gap, _, _ in gaps))
+    restarts = [attempt.seconds for attempt in data.attempts]
+    return [
+        Event(f"no point for {gap:,.0f} s after step {before.step:,}", before.step, ORANGE, before.seconds)
+        for gap, before, after in gaps
+        if gap > limit and not any(before.seconds < restart <= after.seconds for restart in restarts)
+    ]
+
+
+def _tag_events(data: RunData) -> list[Event]:
+    events = []
+    for name in EVENT_TAGS:
+        for value in data.run.tags.get(name, "").splitlines():
+            step = re.search(r"\bstep ([\d,]+)", value)
+            number = int(step[1].replace(",", "")) if step and step[1].strip(",") else None
+            events.append(Event(f"{name}: {value}", number, ORANGE))
+    return events

@@ -5,18 +5,23 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from pipelines.config.messages.counting import list_shapes, show_count
+from pipelines.config.messages.words import list_shapes, show_count
 from pipelines.config.slices import slice_modules
 from pipelines.config.tasks.task import TASKS
-from pipelines.config.train.strategies import STRATEGIES
-from pipelines.report.cost import end_seconds, kilowatt_hours, worker_hours
-from pipelines.report.curves import phases, system_charts, training_charts
+from pipelines.config.train.strategy import STRATEGIES
 from pipelines.report.evaluation import SplitEvaluation
-from pipelines.report.events import event_marks, run_events
-from pipelines.report.pictures import SplitFigures, split_pictures, worst_tables
+from pipelines.report.page_parts import (
+    SplitFigures,
+    class_tables,
+    phases,
+    slice_tables,
+    split_pictures,
+    system_charts,
+    training_charts,
+    worst_tables,
+)
 from pipelines.report.rendering import Code, Facts, Note, PageTable, render
-from pipelines.report.run_data import RunData
-from pipelines.report.tables import class_tables, slice_tables
+from pipelines.report.run_data import RunData, end_seconds, event_marks, kilowatt_hours, run_events, worker_hours
 from pipelines.tasks.metrics.table import Value, to_value
 from pipelines.tasks.targets.decision import describe_decision
 from pipelines.tracking.history import History

@@ -1,7 +1,8 @@
-"""Environment variables for a while."""
+"""Environment variables for a while; installed versions; where a master of Spark runs its tasks."""
 
 import os
 import platform
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
@@ -43,3 +44,8 @@ def _version(name: str) -> str:
         return version(name)
     except PackageNotFoundError:
         return MISSING
+
+
+def is_local(master: str) -> bool:
+    """Whether a master runs all of Spark in one JVM of this machine."""
+    return re.match(r"local(\[|$)", master) is not None

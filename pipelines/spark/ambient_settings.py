@@ -1,23 +1,28 @@
 """Fixes what surrounds a session and could decide rows: Spark's SQL settings, the locale, time zone and encoding of its JVMs, and the
-environment of its Python workers. What cannot be fixed belongs to the identity of a version, or is refused.
+environment of its Python workers. What cannot be fixed belongs to the identity of a version, or is refused, as are executors with other
+versions of Python and its packages.
 
 Spark uses the JVM's locale to change the case of text that is not ASCII, and its time zone for dates in the calendar of old files.
 """
 
+import importlib.util
 import logging
+import platform
 import re
+import socket
 import sys
 import unicodedata
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from pipelines.errors import MismatchError
 from pipelines.runtime.compat.spark import jvm
-from pipelines.runtime.environment import environment
-from pipelines.runtime.spark_master import is_local
+from pipelines.runtime.environment import describe_disagreement, environment, installed_versions, is_local
 
 log = logging.getLogger(__name__)
 
@@ -126,3 +131,43 @@ def _other_java(name: str, value: str, required: str) -> str:
         f'{_EXECUTOR_OPTIONS}="{JAVA_OPTIONS}"'
     )
     return f"the Java of an executor has the {name} {value}, and {required} is needed; {remedy}"
+
+
+PACKAGES = ("numpy", "pandas", "pyarrow", "pydantic")
+_REMEDY = "send an environment with `spark-submit --archives environment.tar.gz#environment`, which cluster/pack.sh makes"
+
+
+def check_executors(spark: SparkSession, encoding_packages: Iterable[str] = ()) -> None:
+    """Raise MismatchError if an executor has another locale or Python, other packages or no `pipelines`. `encoding_packages` are those
+    whose versions name the dataset. In local mode there is nothing to check."""
+    if is_local(str(spark.sparkContext.master)):
+        return
+    tasks, packages = spark.sparkContext.defaultParallelism, (*PACKAGES, *sorted(encoding_packages))
+    try:
+        reports = spark.sparkContext.parallelize(range(tasks), tasks).mapPartitions(_version_reader(packages)).collect()
+    except Py4JJavaError as error:
+        if "PYTHON_VERSION_MISMATCH" in str(error):
+            raise MismatchError(f"executors run another Python than the driver; {_REMEDY}") from error
+        raise
+    driver_versions = installed_versions(packages)
+    for host, executor_versions, has_pipelines in reports:
+        if fault := describe_disagreement(driver_versions, executor_versions, f"executor {host}"):
+            raise MismatchError(fault)
+        if not has_pipelines:
+            raise MismatchError(f"executor {host} does not find the package pipelines; {_REMEDY}")
+    check_executor_state(spark, tasks)
+
+
+def _version_reader(names: tuple[str, ...]) -> Callable[[Iterable[int]], Iterator[tuple[str, dict[str, str], bool]]]:
+    """A function that is pickled by value. It calls no function of this package, which the executor may not have."""
+
+    def read_versions(_: Iterable[int]) -> Iterator[tuple[str, dict[str, str], bool]]:
+        versions = {"Python": platform.python_version()}
+        for name in names:
+            try:
+                versions[name] = version(name)
+            except PackageNotFoundError:
+                versions[name] = "missing"
+        yield socket.gethostname(), versions, importlib.util.find_spec("pipelines") is not None
+
+    return read_versions

@@ -10,10 +10,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from pipelines.runtime.compat.spark import has_context
+from pipelines.runtime.environment import is_local
 from pipelines.runtime.interrupts import DeferredSignals
-from pipelines.runtime.spark_master import is_local
-from pipelines.spark.cancellation import JobCancellation
 from pipelines.spark.context import start_context
+from pipelines.spark.job_endings import JobCancellation
 
 _END_SECONDS = 20.0
 """The longest wait for the thread of a job that fails first. An end in the middle of a start would make Java print errors."""

@@ -15,15 +15,13 @@ from torch import Tensor, nn
 from torchmetrics import MetricCollection
 
 from pipelines.config import TaskSettings
-from pipelines.config.messages.did_you_mean import suggestion
+from pipelines.config.messages.words import suggestion
 from pipelines.errors import ConfigError
 from pipelines.tasks.answers import find_answer
 from pipelines.tasks.data import Batch, Data, row_count
-from pipelines.tasks.details.base import Details
-from pipelines.tasks.details.explanation import Explanation
+from pipelines.tasks.details.base import Details, Explanation
 from pipelines.tasks.metrics.table import Monitor
-from pipelines.tasks.tensor_parallel_plan import LayerPlan
-from pipelines.tasks.tokens import Divisible
+from pipelines.tasks.model_parallel import Divisible, LayerPlan
 from pipelines.tasks.trivial import TrivialPredictor
 
 __all__ = ["Batch", "Data", "Monitor", "Task", "row_count"]

@@ -1,4 +1,4 @@
-"""The rows that a task gets, and the facts that it knows of its dataset without reading any."""
+"""The rows that a task gets, the facts that it knows of its dataset without reading any, and tensors that it keeps on each device."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -70,3 +70,20 @@ class Data:
 def scale_pixels(images: Tensor) -> Tensor:
     """Float32 pixels: bytes become numbers from 0 to 1."""
     return images.to(torch.float32) if images.is_floating_point() else images.to(torch.float32) / 255
+
+
+class Constant:
+    """A tensor that is copied to each device, in each dtype, once: a copy in every step would have the host wait for the GPU."""
+
+    def __init__(self, values: Tensor) -> None:
+        self.values = values
+        self._copies: dict[tuple[torch.device, torch.dtype], Tensor] = {}
+
+    def to(self, device: torch.device, dtype: torch.dtype | None = None) -> Tensor:
+        """The tensor on this device, by default in its own dtype."""
+        key = device, dtype or self.values.dtype
+        if torch.compiler.is_compiling():  # a graph has its own copy
+            return self.values.to(*key)
+        if key not in self._copies:
+            self._copies[key] = self.values.to(*key)
+        return self._copies[key]

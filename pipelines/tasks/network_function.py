@@ -17,7 +17,7 @@ from pipelines.config.tasks.functions import code_digest, module_text
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.errors import ConfigError
 from pipelines.tasks.supervised import Supervised
-from pipelines.tasks.tables.tabular import FeatureVector, vector_width
+from pipelines.tasks.tabular import FeatureVector, vector_width
 
 _ROWS = 2
 _imports: dict[str, tuple[ModuleSpec | None, str]] = {}

@@ -7,7 +7,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from pipelines.config.messages.counting import show_count
+from pipelines.config.messages.words import show_count
 from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch
 

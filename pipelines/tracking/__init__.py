@@ -16,14 +16,13 @@
 """
 
 from pipelines.tracking.client import check_host, connect_early
-from pipelines.tracking.description import describe_etl, describe_training
+from pipelines.tracking.descriptions import SPARK_APPLICATION, browse_line, describe_etl, describe_training
 from pipelines.tracking.job_runs import baseline_run, etl_run
 from pipelines.tracking.liveness import MODEL_DIGEST
 from pipelines.tracking.models import newest_model
-from pipelines.tracking.naming import SPARK_APPLICATION, browse_line
-from pipelines.tracking.run import is_reachable, tracked_run
 from pipelines.tracking.sender import Sender, final_point, final_step
 from pipelines.tracking.system import system_metrics
+from pipelines.tracking.tracked_run import is_reachable, tracked_run
 from pipelines.tracking.training import (
     REMARKS,
     RESULT,

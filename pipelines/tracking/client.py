@@ -17,9 +17,9 @@ from mlflow.exceptions import MlflowException
 
 from pipelines.config import Config
 from pipelines.config.effects import has_effect
-from pipelines.config.messages.counting import name_list
+from pipelines.config.messages.words import name_list
 from pipelines.errors import TrackingError
-from pipelines.runtime.compat.mlflow_sessions import defer_signals_in_sessions
+from pipelines.runtime.compat.mlflow import defer_signals_in_sessions
 
 SQLITE = "sqlite:///"
 _SERVERS = ("http://", "https://", "databricks")

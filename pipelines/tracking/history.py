@@ -14,10 +14,10 @@ from mlflow.exceptions import MlflowException
 
 from pipelines.errors import TrackingError
 from pipelines.tracking.client import connect, flatten, mlflow_errors
+from pipelines.tracking.descriptions import HIDDEN, metric_name
 from pipelines.tracking.liveness import is_alive
-from pipelines.tracking.naming import HIDDEN, metric_name
-from pipelines.tracking.run import KIND
 from pipelines.tracking.sender import BEST_EPOCH
+from pipelines.tracking.tracked_run import KIND
 from pipelines.tracking.training import IDENTITY
 
 CONFIG = "config.json"

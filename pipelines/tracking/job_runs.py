@@ -16,10 +16,9 @@ from pipelines.data.versions.data_profile import Files, SparkStage
 from pipelines.data.versions.manifest import Manifest
 from pipelines.data.versions.versions import Version
 from pipelines.tracking.client import connect, ensure_experiment, etl_settings, key, log_params, mlflow_errors
-from pipelines.tracking.description import GIT_COMMIT, git_commit
+from pipelines.tracking.descriptions import GIT_COMMIT, git_commit, run_name
 from pipelines.tracking.liveness import DATASET, HEARTBEAT, correct_dead_runs, heartbeat
-from pipelines.tracking.naming import run_name
-from pipelines.tracking.run import KIND, MlflowRun, tracked_run
+from pipelines.tracking.tracked_run import KIND, MlflowRun, tracked_run
 from pipelines.tracking.training import dataset_input, origin_tags
 
 _NAMES = {"etl": "ETL"}

@@ -17,7 +17,7 @@ from mlflow.exceptions import MlflowException
 
 from pipelines.data.versions.versions import versions
 from pipelines.errors import DatasetError, TrackingError
-from pipelines.tracking.naming import HIDDEN
+from pipelines.tracking.descriptions import HIDDEN
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from mlflow.exceptions import MlflowException
 
 from pipelines.errors import TrackingError
 from pipelines.tracking.client import connect, mlflow_errors
-from pipelines.tracking.naming import mlflow_metric
+from pipelines.tracking.descriptions import mlflow_metric
 
 log = logging.getLogger(__name__)
 

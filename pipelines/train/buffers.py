@@ -1,13 +1,21 @@
-"""Keeps a model's buffers, such as batch norm's statistics, equal on all workers, although each pass changes them differently."""
+"""Keeps a model's buffers, such as batch norm's statistics, equal on all workers, although each pass changes them differently.
+
+Batch norm itself may be synchronised, over the rows of all workers, or frozen, with statistics that stay. torch's own synchronised one
+needs GPUs; there, a worker without rows sends another dtype than the others do.
+"""
 
 from collections.abc import Sequence
+from functools import cache
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from pipelines.errors import ConfigError, TrainingError
-from pipelines.runtime.compat.torch import BatchNorm
+from pipelines.runtime.compat.torch import BatchNorm, outside_of_graphs
+from pipelines.tasks.metrics.accumulation import combine_moments, moments
 
 
 class ModelBuffers:
@@ -103,3 +111,117 @@ class ModelBuffers:
 def _wide(values: Tensor) -> Tensor:
     """The values in a dtype for sums and differences: float64, or int64 for integers, which may be too large for float64."""
     return values.double() if values.is_floating_point() else values.long()
+
+
+def keep_statistics(norm: BatchNorm) -> None:
+    """Make a batch norm normalise by its running statistics, which then stay, while the model around it is trained."""
+    if norm.track_running_stats and not isinstance(norm, KeepsStatistics):
+        norm.eval()
+        norm.__class__ = _frozen_class(type(norm))  # type: ignore[arg-type]  # a class has a hash
+
+
+class KeepsStatistics(nn.Module):
+    """A module that is never in training mode."""
+
+    def train(self, mode: bool = True) -> "KeepsStatistics":
+        return super().train(False)
+
+
+@cache
+def _frozen_class(kind: type[BatchNorm]) -> type[BatchNorm]:
+    return type(f"Frozen{kind.__name__}", (KeepsStatistics, kind), {})
+
+
+def is_single_row_error(error: ValueError) -> bool:
+    """Whether the error is torch's for a batch norm of a single value per channel."""
+    return "Expected more than 1 value per channel" in str(error)
+
+
+def convert_sync_batch_norm(model: nn.Module) -> nn.Module:
+    """The model with every batch norm, but frozen ones, replaced by one over the rows of all workers; names and values do not change."""
+    for module in model.modules():
+        if isinstance(module, BatchNorm) and not isinstance(module, KeepsStatistics):
+            module.__class__ = _SyncBatchNorm
+    return model
+
+
+class _SyncBatchNorm(BatchNorm):
+    """A batch norm over the rows of all workers; a worker may have none."""
+
+    def _check_input_dim(self, input: Tensor) -> None:
+        pass
+
+    @outside_of_graphs  # a collective breaks the graph anyway
+    def forward(self, input: Tensor) -> Tensor:
+        if not self.training:
+            return super().forward(input)
+        output, count, mean, variance = _Normalise.apply(input, self.weight, self.bias, self.eps)
+        self._update_running_moments(count, mean, variance)
+        return output
+
+    def _update_running_moments(self, count: Tensor, mean: Tensor, variance: Tensor) -> None:
+        """Without waiting for the device. A pass without a variance changes nothing: the last passes of a small step may have no rows."""
+        if self.running_mean is not None and self.running_var is not None and self.num_batches_tracked is not None:
+            self.num_batches_tracked += (has_variance := count > 1).any()
+            for running, values in ((self.running_mean, mean.to(self.running_mean)), (self.running_var, variance.to(self.running_var))):
+                share = self.momentum if self.momentum is not None else self.num_batches_tracked.clamp(min=1).reciprocal().to(running)
+                running.copy_(torch.where(has_variance, running.lerp(values, share), running))
+
+
+class _Normalise(torch.autograd.Function):
+    """Collective in forward and backward. Computes bf16 and fp16 in float32, and returns the dtype of the input."""
+
+    @staticmethod
+    def forward(ctx: Any, input: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Returns the output, the count of values, their mean, and their unbiased variance; the last three are float64 of shape
+        (channels,)."""
+        values = _at_least_float32(input)
+        count, mean, squares = _global_moments(values)
+        scale = torch.rsqrt(squares / count.clamp(min=1) + eps).to(values.dtype)
+        ctx.save_for_backward(input, weight, mean, scale, count)
+        output = (values - _broadcast(mean, values)) * _broadcast(scale, values)
+        if weight is not None and bias is not None:
+            output = output * _broadcast(weight, values) + _broadcast(bias, values)
+        variance = squares / (count - 1).clamp(min=1)
+        ctx.mark_non_differentiable(count, mean, variance)
+        return output.to(input.dtype), count, mean, variance
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, output_gradient: Tensor, *_: Tensor) -> tuple[Tensor, Tensor | None, Tensor | None, None]:
+        """Returns the gradient of all workers' loss with respect to this worker's input. For weight and bias, returns this
+        worker's term of the sum over workers."""
+        input, weight, mean, scale, count = ctx.saved_tensors
+        values, gradient = _at_least_float32(input), _at_least_float32(output_gradient)
+        normal = (values - _broadcast(mean, values)) * _broadcast(scale, values)
+        dims = _all_but_channels(values)
+        local_sums = torch.stack([gradient.sum(dims), (gradient * normal).sum(dims)]).double()
+        sums = local_sums.clone()
+        dist.all_reduce(sums)
+        shift, slope = sums / count.clamp(min=1)
+        input_gradient = gradient - _broadcast(shift, values) - normal * _broadcast(slope, values)
+        if weight is None:
+            return (input_gradient * _broadcast(scale, values)).to(input.dtype), None, None, None
+        input_gradient = input_gradient * _broadcast(scale * weight, values)
+        return input_gradient.to(input.dtype), local_sums[1].to(weight.dtype), local_sums[0].to(weight.dtype), None
+
+
+def _global_moments(values: Tensor) -> Tensor:
+    """Count, mean, and sum of squared deviations of every channel over all workers, shape (3, channels)."""
+    local_moments = moments(values, _all_but_channels(values))
+    by_worker = [torch.empty_like(local_moments) for _ in range(dist.get_world_size())]
+    dist.all_gather(by_worker, local_moments)
+    return combine_moments(torch.stack(by_worker))
+
+
+def _at_least_float32(values: Tensor) -> Tensor:
+    return values.float() if values.dtype in (torch.bfloat16, torch.float16) else values
+
+
+def _all_but_channels(values: Tensor) -> list[int]:
+    return [dim for dim in range(values.ndim) if dim != 1]
+
+
+def _broadcast(values: Tensor, like: Tensor) -> Tensor:
+    """One value per channel, with the dtype of `like` and in a shape that broadcasts to it."""
+    return values.to(like.dtype).view([-1 if dim == 1 else 1 for dim in range(like.ndim)])

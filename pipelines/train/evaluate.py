@@ -18,9 +18,9 @@ from pipelines.tasks.base import Batch, Task, row_count
 from pipelines.tasks.details import Details, EvaluationData, Part
 from pipelines.tasks.metrics.table import Value, metric_values
 from pipelines.tasks.trivial import TrivialPredictor
-from pipelines.train.reduce.context import all_gather_object, broadcast_from_rank0
 from pipelines.train.strategy import Strategy
 from pipelines.train.trivial_baseline import Baseline, best_baseline, warn_no_baseline
+from pipelines.train.workers import all_gather_object, broadcast_from_rank0
 
 log = logging.getLogger(__name__)
 

@@ -15,12 +15,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from pipelines.config.messages.counting import name_list
+from pipelines.config.messages.words import name_list
 from pipelines.config.train.train import Train
 from pipelines.errors import ConfigError
 from pipelines.runtime.compat.torch import BatchNorm
 from pipelines.runtime.weights import model_weights
-from pipelines.train.batch_norm import keep_statistics
+from pipelines.train.buffers import keep_statistics
 from pipelines.train.optimizers import MATRICES, hidden_matrices
 
 FACTOR = "lr_factor"

@@ -16,8 +16,8 @@ from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from pipelines.config.train.train import Train
 from pipelines.errors import ConfigError
+from pipelines.train.dtensor import is_dtensor
 from pipelines.train.passes import one_thread
-from pipelines.train.reduce.dtensor import is_dtensor
 
 MATRICES = "matrices"
 """Key of a group of parameters: whether they are the matrices of hidden layers."""

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch, Task, row_count
-from pipelines.train.batch_norm import is_single_row_error
-from pipelines.train.reduce.context import WorkerContext
+from pipelines.train.buffers import is_single_row_error
+from pipelines.train.workers import WorkerContext
 
 
 @contextmanager

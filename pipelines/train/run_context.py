@@ -14,7 +14,6 @@ from pipelines.config.train.train import Train
 from pipelines.data.loader import Loader, Order
 from pipelines.tasks.details import EvaluationData
 from pipelines.tasks.metrics.table import Value
-from pipelines.train.finite import check_step
 from pipelines.train.step_clock import PhaseTimes
 from pipelines.train.step_statistics import (
     SLOW_STEP_SECONDS,
@@ -22,6 +21,7 @@ from pipelines.train.step_statistics import (
     Flags,
     PendingSteps,
     StepStatistics,
+    check_step,
     steps_per_point,
 )
 from pipelines.train.trivial_baseline import Baseline

@@ -8,10 +8,9 @@ from pipelines.data.versions.versions import Version
 from pipelines.errors import TrainingError
 from pipelines.train.checkpoint.checkpoint_record import Record
 from pipelines.train.checkpoint.checkpoints import Checkpoints, PendingCheckpoint
-from pipelines.train.finite import check_weights, infinite_buffers
 from pipelines.train.run_context import Hooks, RunContext, State
 from pipelines.train.step_clock import CHECKPOINT, OTHER
-from pipelines.train.step_statistics import CurveWindow
+from pipelines.train.step_statistics import CurveWindow, check_weights, infinite_buffers
 from pipelines.train.strategy import Strategy
 
 

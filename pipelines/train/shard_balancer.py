@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from statistics import median_high
 
 from pipelines.config.train.train import Train
-from pipelines.train.reduce.context import all_gather_object
 from pipelines.train.run_context import Hooks
 from pipelines.train.step_clock import BACKWARD, FORWARD, OPTIMIZER, PHASES
 from pipelines.train.strategy import Strategy
+from pipelines.train.workers import all_gather_object
 
 log = logging.getLogger(__name__)
 

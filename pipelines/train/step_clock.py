@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from pipelines.runtime.compat.torch import after_backward
-from pipelines.train.reduce.context import all_gather_object
+from pipelines.train.workers import all_gather_object
 
 DATA, FORWARD, BACKWARD, EXCHANGE, OPTIMIZER, CHECKPOINT = "data", "forward", "backward", "exchange", "optimizer", "checkpoint"
 PHASES = (DATA, FORWARD, BACKWARD, EXCHANGE, OPTIMIZER, CHECKPOINT)

@@ -20,12 +20,11 @@ from pipelines.tasks.base import Batch, Task, row_count
 from pipelines.tasks.details import Explanation
 from pipelines.train.fine_tuning import model_without_adapters
 from pipelines.train.initial_model import first_model
-from pipelines.train.mesh import Mesh
 from pipelines.train.passes import choose_precision
-from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.run_context import RunContext, train_order
 from pipelines.train.step_clock import create_step_clock
 from pipelines.train.step_statistics import GPU_STEPS_PER_READING, Flags, StepResult, StepStatistics
+from pipelines.train.workers import Mesh, WorkerContext
 
 
 @dataclass(frozen=True)

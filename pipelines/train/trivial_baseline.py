@@ -17,7 +17,7 @@ from pipelines.errors import LockstepError
 from pipelines.tasks.base import Batch, Monitor, Task
 from pipelines.tasks.metrics.table import Value
 from pipelines.tasks.trivial import TrivialPredictor
-from pipelines.train.reduce.context import broadcast_from_rank0
+from pipelines.train.workers import broadcast_from_rank0
 
 log = logging.getLogger(__name__)
 

@@ -21,12 +21,12 @@ from torch.optim import Optimizer
 
 from pipelines.config.train.train import Train
 from pipelines.runtime.compat.torch import scale_tensors
+from pipelines.train.dtensor import local_part, total_norm
 from pipelines.train.fine_tuning import FACTOR, parameter_groups
 from pipelines.train.optimizers import WeightAverage, create_optimizer, reset_state
 from pipelines.train.passes import Precision
-from pipelines.train.reduce.context import WorkerContext
-from pipelines.train.reduce.dtensor import local_part, total_norm
 from pipelines.train.step_clock import BACKWARD, OPTIMIZER, StepClock
+from pipelines.train.workers import WorkerContext
 
 ONE_CYCLE_WARMUP = 0.3
 ONE_CYCLE_START, ONE_CYCLE_END = 1 / 25, 1 / 250_000

@@ -17,7 +17,7 @@ import numpy as np
 from versions import write_version
 
 from pipelines.data.loader import Loader, Order
-from pipelines.data.versions.checksummed_json import seal, unseal
+from pipelines.data.versions.storage import seal, unseal
 from pipelines.data.versions.versions import open_version
 from pipelines.errors import LockstepError
 

@@ -19,7 +19,7 @@ from chaos.training import Outcome
 from pipelines.config import Config
 from pipelines.errors import ConfigError
 from pipelines.launch.checks import check_training
-from pipelines.launch.run import Result, train
+from pipelines.launch.training_run import Result, train
 from pipelines.strategies.sharded.settings import Settings
 
 MOST_WORKERS = 4

@@ -13,7 +13,7 @@ import psutil
 
 from chaos.processes import actors
 from pipelines.config import Config
-from pipelines.launch.run import Result, train
+from pipelines.launch.training_run import Result, train
 from pipelines.train.checkpoint.run_directory import PROGRESS
 
 STARTS = 0.25

@@ -15,7 +15,7 @@ from trainings import training
 from chaos.processes import actors
 from chaos.training import Outcome
 from pipelines.config import Config
-from pipelines.launch.run import train
+from pipelines.launch.training_run import train
 
 ROWS, BATCH, EPOCHS = 9_600, 64, 2
 STEPS = EPOCHS * ROWS // BATCH

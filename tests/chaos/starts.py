@@ -30,9 +30,9 @@ from pipelines.tasks.bind import build_task
 from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.loop import Loop
-from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.run_context import Hooks
 from pipelines.train.strategy import create_strategy
+from pipelines.train.workers import WorkerContext
 
 STARTS = 100
 GROUPS = (("exact", 1), ("exact", 2), ("exact", 3), ("ddp", 2), ("ddp", 1))

@@ -21,7 +21,7 @@ from pipelines.data.versions.plain import commit_arrays
 from pipelines.data.versions.schema import TensorColumn, schema_to_text
 from pipelines.errors import ExportError
 from pipelines.serving.export.executorch import write as write_executorch
-from pipelines.serving.export.run import export
+from pipelines.serving.export.export_folder import export
 from pipelines.serving.export.subject import read_subject
 from pipelines.serving.model import log_model
 from pipelines.tasks.bind import build_task

@@ -8,8 +8,8 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from pipelines.train.exact.deterministic import CUBLAS
-from pipelines.train.reduce.context import WorkerContext
+from pipelines.train.exact.exact import CUBLAS
+from pipelines.train.workers import WorkerContext
 
 for name, value in CUBLAS.items():
     os.environ.setdefault(name, value)  # read when CUDA starts, which is before a strategy is created

@@ -24,7 +24,7 @@ from pipelines.config import Config
 from pipelines.config.train.train import Train
 from pipelines.errors import TrainingError
 from pipelines.launch.cluster import cluster
-from pipelines.launch.run import Result, train
+from pipelines.launch.training_run import Result, train
 from pipelines.launch.verify import verify
 from pipelines.train.checkpoint.checkpoint_record import read_digest_log
 from pipelines.train.checkpoint.run_directory import RunDirectory

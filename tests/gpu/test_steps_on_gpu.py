@@ -10,9 +10,9 @@ from task_cases import CASES, PRECISIONS, ROWS, create_task, random_batch, step_
 from pipelines.config.train.train import Train
 from pipelines.runtime.weights import model_digest
 from pipelines.tasks.base import Batch
-from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.step_statistics import Flags
 from pipelines.train.strategy import Strategy, create_strategy
+from pipelines.train.workers import WorkerContext
 
 BASE: dict[str, Any] = {"global_batch": ROWS, "shards": 2, "grad_accum_steps": 2, "lr": 0.01, "clip_norm": 1.0}
 

@@ -22,7 +22,7 @@ from stores import new_store
 from pipelines import api
 from pipelines.config import Config
 from pipelines.errors import ConfigError, LockstepError, QualityError, RefusedError, SourceError, TrackingError
-from pipelines.serving.batch import model as driver_model
+from pipelines.serving.batch import fetched_model
 
 
 @pytest.fixture(scope="module")
@@ -218,7 +218,7 @@ def test_bad_input_is_one_clear_answer_and_leaves_nothing(
         update={"name": settings.get("name", "people"), "source": config.source.model_copy(update={"tables": tables})}
     )
     inputs = options.get("inputs", [str(raw(config, tmp_path / "in", 0))])
-    with processes.within(driver_model), pytest.raises(error, match=message):
+    with processes.within(fetched_model), pytest.raises(error, match=message):
         api.predict(other, options.get("model", good[1]), str(tmp_path / "out"), inputs, options.get("keep", ()))
     assert not [file for file in (tmp_path / "out").rglob("*") if file.is_file()]
 

@@ -27,8 +27,7 @@ from stores import new_store
 from pipelines.config import parse
 from pipelines.data.sources.base import raw_tables
 from pipelines.data.versions import storage
-from pipelines.data.versions.attempt import Attempt, Report
-from pipelines.data.versions.commit import commit
+from pipelines.data.versions.commit import Attempt, Report, commit
 from pipelines.data.versions.data_profile import Survey
 from pipelines.data.versions.manifest import Manifest
 from pipelines.data.versions.schema import END
@@ -41,7 +40,7 @@ from pipelines.etl.run import run
 from pipelines.etl.summary import version_summary
 from pipelines.etl.write import WritingJob, write_parts
 from pipelines.report.data_profile import profile_files
-from pipelines.spark.progress import Stages
+from pipelines.spark.stages import Stages
 from pipelines.tracking.job_runs import EtlRun
 
 EXAMPLES = int(os.environ.get("LOCKSTEP_EXAMPLES", "6"))

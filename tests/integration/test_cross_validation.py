@@ -15,15 +15,15 @@ from trainings import open_dataset
 
 from pipelines import api
 from pipelines.config import Config, parse
-from pipelines.config.dataset.folds import ByFold
+from pipelines.config.dataset.dataset import ByFold
 from pipelines.data.loader.reader import Reader
-from pipelines.data.versions.folds import select_fold
+from pipelines.data.versions.cross_validation import select_fold
 from pipelines.errors import ConfigError, SourceError
 from pipelines.etl.quality import refuse
 from pipelines.etl.splits import splits
-from pipelines.etl.splits.folds import add_folds
+from pipelines.etl.splits.fold_assignment import add_folds
 from pipelines.etl.splits.splits import FOLDS
-from pipelines.launch import folds as fold_driver
+from pipelines.launch import cross_validation
 from pipelines.report.data_profile import profile_files
 
 
@@ -171,7 +171,7 @@ def test_p5_p6_p8_all_folds_are_trained_in_one_run_which_goes_on_where_it_stoppe
     api.prepare(config)
     with pytest.raises(ConfigError, match=r"set train\.fold, as to 1"):
         api.train(config)
-    train, trained = fold_driver.train, list[int | None]()
+    train, trained = cross_validation.train, list[int | None]()
 
     def train_until_interrupted(config: Config, *arguments: Any) -> Any:
         if config.train.fold == 2 and not trained[1:]:
@@ -180,7 +180,7 @@ def test_p5_p6_p8_all_folds_are_trained_in_one_run_which_goes_on_where_it_stoppe
         trained.append(config.train.fold)
         return train(config, *arguments)
 
-    monkeypatch.setattr(fold_driver, "train", train_until_interrupted)
+    monkeypatch.setattr(cross_validation, "train", train_until_interrupted)
     with pytest.raises(KeyboardInterrupt):
         api.cross_validate(config)
     result = api.cross_validate(config)

@@ -13,9 +13,8 @@ from pyspark.sql import functions as F
 from tables import raw_table
 
 from pipelines.data.sources.text.csv import Csv
-from pipelines.data.sources.text.csv_validation import QUOTES
 from pipelines.data.sources.text.parsed import LINE, PROBLEM, RANGE, RECORD
-from pipelines.data.sources.text.records import cut
+from pipelines.data.sources.text.records import QUOTES, cut
 from pipelines.data.sources.text.text_table import examine
 
 SCHEMA = "a int, b string, c double"

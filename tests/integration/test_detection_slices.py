@@ -25,9 +25,9 @@ from pipelines.data.versions.versions import open_version
 from pipelines.etl.run import run
 from pipelines.report.evaluation import SplitEvaluation
 from pipelines.report.figures.svg_figures import draw_figures
-from pipelines.serving.batch.run import predict_tables
-from pipelines.serving.export.run import export
-from pipelines.serving.http.schema import openapi
+from pipelines.serving.batch.predict_tables import predict_tables
+from pipelines.serving.export.export_folder import export
+from pipelines.serving.http.openapi import openapi
 from pipelines.serving.http.served_model import ServedModel
 from pipelines.serving.model import Predictor, load_model
 from pipelines.tasks.bind import build_task

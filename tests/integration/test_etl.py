@@ -19,7 +19,7 @@ from stores import new_store
 from pipelines.config import Config, load
 from pipelines.data.loader import Loader, Order
 from pipelines.data.versions.parts import RowGroup
-from pipelines.data.versions.raw_rows import read_raw_rows
+from pipelines.data.versions.raw_inputs import read_raw_rows
 from pipelines.data.versions.schema import to_numpy
 from pipelines.data.versions.versions import Version, open_version
 from pipelines.errors import ConfigError, CorruptError, DatasetError, QualityError, SourceError

@@ -19,8 +19,7 @@ from pipelines.etl.splits import splits
 from pipelines.etl.statistics import gather as gathering
 from pipelines.etl.statistics.gather import gather
 from pipelines.runtime.compat.spark import query_execution
-from pipelines.spark.session import BATCH_BYTES, weigh_batches
-from pipelines.spark.wide_tables import MOST_GENERATED_COLUMNS, column_settings, suit_columns
+from pipelines.spark.session import BATCH_BYTES, MOST_GENERATED_COLUMNS, column_settings, suit_columns, weigh_batches
 
 DATASET = {
     "path": "data",

@@ -11,9 +11,8 @@ from raw import raw
 from pipelines.config import Config, load, parse
 from pipelines.data.sources.base import raw_tables
 from pipelines.errors import ConfigError, SourceError
-from pipelines.etl.determinism import plan_warnings
+from pipelines.etl.plan_checks import _TAKES, plan_warnings, text_cast_notes
 from pipelines.etl.query import analyse, run_query
-from pipelines.etl.text_casts import _TAKES, text_cast_notes
 from pipelines.runtime.compat.spark import query_execution
 
 UNREAD = {"format": "csv", "path": "/nowhere.csv", "schema": "i int, x double, s string, day date, `select` array<int>"}

@@ -11,7 +11,7 @@ from stores import new_store
 
 from pipelines.config import Config, load
 from pipelines.data.versions import storage
-from pipelines.data.versions.raw_rows import read_raw_rows
+from pipelines.data.versions.raw_inputs import read_raw_rows
 from pipelines.data.versions.versions import open_version
 from pipelines.errors import DatasetError
 from pipelines.etl.run import run

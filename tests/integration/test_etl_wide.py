@@ -12,13 +12,12 @@ from pipelines.config.source.source import Source
 from pipelines.data.features import needs
 from pipelines.data.sources.base import raw_tables
 from pipelines.data.sources.tables import read_tables
-from pipelines.etl.determinism import plan_warnings, refuse_nondeterminism
-from pipelines.etl.raw_schema import raw_schema
+from pipelines.etl.plan_checks import plan_warnings, refuse_nondeterminism
 from pipelines.etl.splits import splits
+from pipelines.etl.splits.splits import raw_schema
 from pipelines.etl.statistics import gather as fit
 from pipelines.runtime.compat.spark import query_execution
-from pipelines.spark.session import restored_settings
-from pipelines.spark.wide_tables import MOST_GENERATED_COLUMNS, suit_columns
+from pipelines.spark.session import MOST_GENERATED_COLUMNS, restored_settings, suit_columns
 
 
 def calls_of_java(spark: SparkSession, columns: int, monkeypatch: pytest.MonkeyPatch) -> int:

@@ -19,10 +19,10 @@ from trainings import training
 
 from pipelines.config import Config, load
 from pipelines.config.train.base import BalanceSettings
-from pipelines.data.versions.checksummed_json import seal, unseal
+from pipelines.data.versions.storage import seal, unseal
 from pipelines.errors import TrackingError, TrainingError
 from pipelines.etl.run import run
-from pipelines.launch.run import Result, train
+from pipelines.launch.training_run import Result, train
 from pipelines.launch.verify import verify
 
 ROOT = Path(__file__).parents[2]

@@ -23,15 +23,14 @@ from filed import CONFIG
 from torch import nn
 
 from pipelines.errors import CorruptError, DatasetError, ExportError, TrackingError
-from pipelines.serving.export.exporters import fault
-from pipelines.serving.export.json_rows import rows_to_json
+from pipelines.serving.export.export_folder import _write_predictions, export
 from pipelines.serving.export.numeric import Numeric
 from pipelines.serving.export.onnx import runner, write_onnx
 from pipelines.serving.export.parity import compare_outputs
-from pipelines.serving.export.run import _write_predictions, export
-from pipelines.serving.export.script import check_script
+from pipelines.serving.export.predict_script import check_script
+from pipelines.serving.export.program import rows_to_json
 from pipelines.serving.export.subject import Rows, Subject, read_subject, to_tensors
-from pipelines.serving.export.targets import Candidate
+from pipelines.serving.export.targets import Candidate, fault
 
 FILES = ("README.md", "code.zip", "examples.json", "model.onnx", "parity.json", "predict.py")
 ALONE = f"""{ABSENT}
@@ -198,7 +197,7 @@ def test_an_export_that_fails_leaves_the_earlier_one(model: Exported, onnx: Path
     def raise_disk_full(*_: object) -> None:
         raise OSError("no space left on device")
 
-    monkeypatch.setattr("pipelines.serving.export.run.write_manifest", raise_disk_full)
+    monkeypatch.setattr("pipelines.serving.export.export_folder.write_manifest", raise_disk_full)
     with pytest.raises(OSError, match="no space"):
         export(model.config, model.run_id, "onnx")
     assert (onnx / "manifest.json").read_bytes() == before

@@ -13,7 +13,7 @@ from tables import read_tables, source, write
 
 from pipelines.data.sources.source_errors import source_errors
 from pipelines.errors import DatasetError, SourceError
-from pipelines.spark.driver import driver_errors
+from pipelines.spark.job_endings import driver_errors
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from trainings import open_dataset, training
 from pipelines import api, tracking
 from pipelines.config import Config
 from pipelines.errors import TrainingError
-from pipelines.launch.run import Result, train
+from pipelines.launch.training_run import Result, train
 from pipelines.launch.verify import verify
 from pipelines.runtime.weights import from_bytes, model_digest
 from pipelines.tasks.bind import build_task

@@ -20,12 +20,10 @@ from stores import new_store
 from pipelines import api
 from pipelines.config.load import parse, with_absolute_paths
 from pipelines.config.reading import from_yaml
-from pipelines.data.versions.columns import read_column
-from pipelines.data.versions.versions import open_version
+from pipelines.data.versions.versions import open_version, read_column
 from pipelines.errors import SourceError, TrainingError
-from pipelines.init.draft import Request
+from pipelines.init.draft import Request, yaml_text
 from pipelines.init.drafting import draft_config
-from pipelines.init.yaml_text import yaml_text
 from pipelines.rehearsal import process as rehearsal_process
 from pipelines.rehearsal.etl_stages import try_config
 from pipelines.rehearsal.process import Rehearsal, RehearsalRequest, RehearsalResult

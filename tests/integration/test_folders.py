@@ -26,7 +26,7 @@ from pipelines.data.versions.versions import open_version
 from pipelines.errors import SourceError
 from pipelines.etl.identity import version_name
 from pipelines.etl.run import run
-from pipelines.spark.wide_tables import suit_columns
+from pipelines.spark.session import suit_columns
 
 DOCUMENT = Path(__file__).parents[2] / "docs/how-to/images.md"
 PICTURES = 300

@@ -20,7 +20,7 @@ from pipelines.data.loader.order import shard_range
 from pipelines.data.versions.schema import to_numpy
 from pipelines.data.versions.versions import Version, open_version
 from pipelines.etl.run import run
-from pipelines.launch.run import Result, train
+from pipelines.launch.training_run import Result, train
 
 CONF = Path(__file__).parents[2] / "conf/etth1.yaml"
 STEPS, HORIZON, MONTH = 336, 96, 60

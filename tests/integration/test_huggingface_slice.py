@@ -16,8 +16,8 @@ from transformer_folders import write_folder
 
 from pipelines.config import Config, parse
 from pipelines.etl.run import run as run_etl
-from pipelines.launch.run import Result, train
-from pipelines.serving.export.run import export
+from pipelines.launch.training_run import Result, train
+from pipelines.serving.export.export_folder import export
 
 pytestmark = [pytest.mark.full, pytest.mark.usefixtures("ray_cluster", "spark")]
 

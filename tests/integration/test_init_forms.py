@@ -11,9 +11,9 @@ from pyspark.sql import SparkSession
 from pipelines.data.features.auto.column_facts import TypedColumn
 from pipelines.data.rowwise.engine import Evaluator
 from pipelines.data.rowwise.translate import rowwise, to_duckdb_sql
-from pipelines.init.tables.moment_forms import pattern_form, patterns
-from pipelines.init.tables.number_forms import read_numbers
-from pipelines.init.tables.text_types import type_columns
+from pipelines.init.tables.column_types import type_columns
+from pipelines.init.tables.date_formats import pattern_form, patterns
+from pipelines.init.tables.number_formats import read_numbers
 
 NUMBERS = {
     "thousands": ["800", "2,501", "-1,234,567", "1,5", "12", "1,2345"],

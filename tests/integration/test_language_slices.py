@@ -25,7 +25,7 @@ from pipelines.data.versions.schema import to_numpy
 from pipelines.data.versions.versions import Version, open_version
 from pipelines.errors import QualityError, SourceError
 from pipelines.etl.run import run
-from pipelines.launch.run import Result, train
+from pipelines.launch.training_run import Result, train
 
 ROOT = Path(__file__).parents[2]
 SMALL = {"task.layers": 1, "task.width": 32, "task.heads": 2, "task.sample_tokens": 20, "train.epochs": 2, "train.workers": 2}

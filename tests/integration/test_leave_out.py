@@ -18,16 +18,16 @@ from waiting import wait_until
 
 from pipelines.config import Config
 from pipelines.launch import trainer
-from pipelines.launch.run import train
+from pipelines.launch.training_run import train
 from pipelines.monitor import worker_monitor as worker_watch
 from pipelines.runtime.weights import model_digest
 from pipelines.tasks.bind import build_task
 from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.run_directory import ATTEMPTS, RunDirectory
 from pipelines.train.loop import Loop
-from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.run_context import Hooks
 from pipelines.train.strategy import create_strategy
+from pipelines.train.workers import WorkerContext
 
 RAY = "from pipelines.runtime.compat.ray import set_own_address; set_own_address('127.0.0.1'); from ray.scripts.scripts import main; main()"
 """Ray's command line, which else takes 127.0.0.1, where the tests' Ray listens, for the machine's address in its network."""

@@ -24,8 +24,8 @@ from pipelines.errors import ConfigError
 from pipelines.launch.spark_baseline import fit_baseline
 from pipelines.report.evaluation import add_raw_rows, pack, read_splits, unpack
 from pipelines.report.figures.svg_figures import draw_figures
-from pipelines.report.pictures import worst_tables
-from pipelines.serving.export.run import export
+from pipelines.report.page_parts import worst_tables
+from pipelines.serving.export.export_folder import export
 from pipelines.serving.http.served_model import ServedModel
 from pipelines.serving.model import Predictor
 from pipelines.tasks.details import EvaluationData

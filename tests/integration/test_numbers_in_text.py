@@ -10,8 +10,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import DecimalType, DoubleType, IntegerType
 from tables import read_tables, source, write
 
-from pipelines.data.sources.text.numbers import pattern
-from pipelines.etl.text_casts import text_cast_notes
+from pipelines.data.sources.text.misfits import pattern
+from pipelines.etl.plan_checks import text_cast_notes
 from pipelines.runtime.compat.spark import query_execution
 
 NUMBERS = ("0", "-1", "+7", "1.5", "-.5", "5.", "1e3", "1.5E-3", "+2e+2", "007", "1e-400")

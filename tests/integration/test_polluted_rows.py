@@ -11,8 +11,8 @@ from pyspark.sql import SparkSession
 from tables import read_tables, source
 
 from pipelines.errors import LockstepError
-from pipelines.init.tables.files import find_table
-from pipelines.init.tables.table import SampledTable
+from pipelines.init.tables.find_table import find_table
+from pipelines.init.tables.sample import SampledTable
 
 STEP = 97
 """Every so manieth case is read."""

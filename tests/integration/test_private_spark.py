@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from pipelines.spark.security import private_settings
+from pipelines.spark.context import private_settings
 
 ROOT = Path(__file__).parents[2]
 PLANTED = ("planted-one", "planted-two", "planted-three")

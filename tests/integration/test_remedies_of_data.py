@@ -18,7 +18,7 @@ from pipelines.data.versions.plain import open_parquet
 from pipelines.data.versions.versions import open_version
 from pipelines.errors import DatasetError, SourceError
 from pipelines.etl.run import run
-from pipelines.spark.driver import driver_errors
+from pipelines.spark.job_endings import driver_errors
 
 
 def read_parquet(spark: SparkSession, path: Path, **settings: Any) -> list[tuple]:

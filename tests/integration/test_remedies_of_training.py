@@ -9,7 +9,7 @@ from remedies_of_strategies import Draws, Linear, Mean, Puts, Table, Twice, Unus
 from torch import nn
 
 from pipelines.errors import ConfigError
-from pipelines.train.reduce.context import WorkerContext
+from pipelines.train.workers import WorkerContext
 
 
 def check_remedies(context: WorkerContext) -> None:

@@ -19,7 +19,7 @@ from test_export import predict_alone
 
 from pipelines import api
 from pipelines.config import Config, parse
-from pipelines.serving.export.run import export
+from pipelines.serving.export.export_folder import export
 from pipelines.train.passes import one_thread
 from pipelines.train.run_context import Hooks
 

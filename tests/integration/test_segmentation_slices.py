@@ -19,8 +19,8 @@ from pipelines.data.loader import Loader, Order
 from pipelines.data.versions.versions import open_version
 from pipelines.report.evaluation import SplitEvaluation
 from pipelines.report.figures.svg_figures import draw_figures
-from pipelines.serving.batch.run import predict_tables
-from pipelines.serving.export.run import export
+from pipelines.serving.batch.predict_tables import predict_tables
+from pipelines.serving.export.export_folder import export
 from pipelines.serving.model import load_model
 from pipelines.tasks.bind import build_task
 from pipelines.tasks.supervised import class_weights

@@ -22,8 +22,8 @@ from pipelines.data.features import Encoders
 from pipelines.data.versions.schema import to_numpy
 from pipelines.errors import SourceError
 from pipelines.serving.model import Predictor
-from pipelines.serving.model.columns import fitting_rows, to_arrow
-from pipelines.serving.model.model import software_requirements
+from pipelines.serving.model.column_casts import fitting_rows, to_arrow
+from pipelines.serving.model.logged_model import software_requirements
 from pipelines.tasks.bind import build_task
 
 
@@ -186,7 +186,7 @@ def test_the_model_is_filed_whole_and_unpickles_nothing(mlflow_model: Served, lo
     assert {"artifacts/config.json", "artifacts/manifest.json", "artifacts/weights.safetensors"} <= files
     assert {file for file in files if file.startswith("code/")} == {"code/pipelines.zip"} and len(files) < 20
     with ZipFile(folder / "code/pipelines.zip") as archive:
-        assert {"pipelines/__init__.py", "pipelines/py.typed", "pipelines/serving/model/model.py"} < set(archive.namelist())
+        assert {"pipelines/__init__.py", "pipelines/py.typed", "pipelines/serving/model/logged_model.py"} < set(archive.namelist())
     assert not [file for file in files if file.endswith((".pkl", ".pt", ".pth", ".pyc"))]
     pinned = (folder / "requirements.txt").read_text().split()
     assert {f"torch=={torch.__version__.partition('+')[0]}", f"pyarrow=={pa.__version__}", f"mlflow=={mlflow.__version__}"} <= set(pinned)

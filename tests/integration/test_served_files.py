@@ -20,7 +20,7 @@ from filed import file_model
 from safetensors.numpy import load_file, save_file
 
 from pipelines.errors import CorruptError, LockstepError, MismatchError
-from pipelines.serving.model.model import read_model
+from pipelines.serving.model.logged_model import read_model
 from pipelines.serving.model.process import ModelProcess
 from pipelines.tracking import download_weights
 
@@ -113,7 +113,7 @@ def test_other_weights_whose_file_s_digest_was_made_anew_are_found_too(copy: Pat
 
 
 def test_weights_in_several_files_are_served_and_each_of_them_is_verified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipelines.serving.model.model.WEIGHTS_FILE_BYTES", 600)
+    monkeypatch.setattr("pipelines.serving.model.logged_model.WEIGHTS_FILE_BYTES", 600)
     served = file_model(tmp_path)
     folder = Path(mlflow.artifacts.download_artifacts(served.uri, dst_path=str(tmp_path / "copy")))
     loaded = mlflow.pyfunc.load_model(str(folder), suppress_warnings=True)

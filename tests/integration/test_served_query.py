@@ -23,7 +23,7 @@ from pipelines.data.rowwise.engine import Evaluator, open_locked_database
 from pipelines.data.versions.manifest import Manifest, ServedQuery
 from pipelines.data.versions.schema import schema_to_text
 from pipelines.etl.run import run
-from pipelines.etl.served.translation import translate_query
+from pipelines.etl.served_query import translate_query
 from pipelines.serving.model import Predictor, log_model
 from pipelines.tasks.bind import build_task
 

@@ -20,20 +20,20 @@ from trainings import open_dataset, training
 
 from pipelines.config import Config
 from pipelines.errors import NonFiniteError, TrainingError
-from pipelines.launch.run import Result, train
+from pipelines.launch.training_run import Result, train
 from pipelines.launch.verify import verify
 from pipelines.strategies.parameter_server.messages import Plan
 from pipelines.strategies.parameter_server.parameter_server import ParameterServerStrategy
-from pipelines.strategies.parameter_server.server_calls import Servers
+from pipelines.strategies.parameter_server.server_actors import Servers
 from pipelines.strategies.parameter_server.worker_loop import Streams
 from pipelines.tasks.bind import build_task
 from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.dcp_storage import DcpReader
 from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.loop import Loop
-from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.run_context import Hooks, train_order
 from pipelines.train.strategy import create_strategy
+from pipelines.train.workers import WorkerContext
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 

@@ -22,8 +22,8 @@ from pipelines.data.versions.manifest import Manifest
 from pipelines.data.versions.versions import open_version
 from pipelines.errors import SourceError
 from pipelines.etl.run import run
-from pipelines.serving.batch.run import predict_tables
-from pipelines.serving.export.run import export
+from pipelines.serving.batch.predict_tables import predict_tables
+from pipelines.serving.export.export_folder import export
 from pipelines.serving.model import load_model
 from pipelines.tasks.bind import build_task
 from pipelines.train.run_context import Hooks, Trained

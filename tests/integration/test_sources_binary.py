@@ -13,8 +13,7 @@ from pyspark.sql import SparkSession
 from tables import idx, raw_table, read_tables, source, view_rows, write
 
 from pipelines.config import Config, parse
-from pipelines.data.sources.base import raw_tables
-from pipelines.data.sources.distribute import distribute
+from pipelines.data.sources.base import distribute, raw_tables
 from pipelines.data.sources.files import file_table
 from pipelines.errors import ConfigError, SourceError
 from pipelines.etl.query import analyse

@@ -24,14 +24,14 @@ from pipelines.errors import ConfigError
 from pipelines.etl.run import run
 from pipelines.launch import spark_baseline as baseline
 from pipelines.serving.model import Predictor, log_model
-from pipelines.serving.model.columns import to_arrow
+from pipelines.serving.model.column_casts import to_arrow
 from pipelines.tasks.bind import build_task
 from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.loop import Loop
-from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.run_context import Hooks, Trained
 from pipelines.train.strategy import Strategy, create_strategy
+from pipelines.train.workers import WorkerContext
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -12,7 +12,7 @@ from trainings import open_dataset
 
 from pipelines import api
 from pipelines.config import Config, parse
-from pipelines.data.versions.folds import select_fold
+from pipelines.data.versions.cross_validation import select_fold
 from pipelines.data.versions.versions import Version
 from pipelines.errors import ConfigError, SourceError
 
@@ -56,7 +56,7 @@ def time_config(folder: Path, starts: list[Any], query: str = "SELECT *, x % 3 >
 
 
 def read_values(version: Version, split: str, column: str) -> np.ndarray:
-    from pipelines.data.versions.columns import read_column
+    from pipelines.data.versions.versions import read_column
 
     return read_column(version, split, version.manifest.encoders[column].column)
 

@@ -23,7 +23,7 @@ from pipelines import api, tracking
 from pipelines.config import Config
 from pipelines.errors import ConfigError, CorruptError, LockstepError, NonFiniteError, TrainingError
 from pipelines.launch import trainer
-from pipelines.launch.run import Result, train
+from pipelines.launch.training_run import Result, train
 from pipelines.monitor.stack_dump import describe_workers, remote_stack
 from pipelines.monitor.worker_monitor import read_beats
 from pipelines.runtime.weights import from_bytes, model_digest

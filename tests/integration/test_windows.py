@@ -23,10 +23,10 @@ from pipelines.config import Config, parse
 from pipelines.config.dataset.dataset import ByColumn, ByFraction, ByTime
 from pipelines.config.dataset.windows import WindowSettings
 from pipelines.errors import ConfigError, SourceError
-from pipelines.etl.raw_schema import raw_schema
 from pipelines.etl.run import run
+from pipelines.etl.splits.splits import raw_schema
 from pipelines.etl.windows import add_windows, check_columns_read, check_order
-from pipelines.serving.model.series import SeriesInputs, add_windows_to_rows
+from pipelines.serving.model.series_windows import SeriesInputs, add_windows_to_rows
 
 STATISTICS: dict[Any, Any] = {"mean": (4,), "std": (4,), "sum": (2,), "max": (2,)}
 LOADS = WindowSettings(order="hour", by=("meter",), lags={"load": (1, 3)}, rolling={"load": STATISTICS})

@@ -27,21 +27,21 @@ FAULTS = (
         "tests/unit/test_order.py",
     ),
     Fault(
-        *("P2", "pipelines/data/loader/windows.py", "slice(start, start + count), end)", "slice(0, count), end)"),
+        *("P2", "pipelines/data/loader/batches.py", "slice(start, start + count), end)", "slice(0, count), end)"),
         "tests/unit/test_loader.py",
     ),
-    Fault("P2", "pipelines/data/versions/balance.py", "balance.made != in_parts", "balance.made < in_parts", "tests/unit/test_balance.py"),
-    Fault("P3", "pipelines/data/loader/permutations.py", "[0, window, shard, epoch]", "[0, window, 0, epoch]", "tests/unit/test_order.py"),
+    Fault("P2", "pipelines/data/versions/manifest.py", "balance.made != in_parts", "balance.made < in_parts", "tests/unit/test_balance.py"),
+    Fault("P3", "pipelines/data/loader/order.py", "[0, window, shard, epoch]", "[0, window, 0, epoch]", "tests/unit/test_order.py"),
     Fault("P3", "pipelines/data/loader/loader.py", "* stride + start}", "* stride}", "tests/unit/test_draws.py tests/unit/test_loader.py"),
     Fault("P4", "pipelines/data/loader/loader.py", "0 if ended else self._step,", "self._step,", "tests/unit/test_loader.py"),
-    Fault("P4", "pipelines/data/loader/windows.py", "shard.find(start)[0] if", "0 if", "tests/unit/test_loader.py"),
+    Fault("P4", "pipelines/data/loader/batches.py", "shard.find(start)[0] if", "0 if", "tests/unit/test_loader.py"),
     Fault("P4", "pipelines/train/saver.py", "run.loader.load_state_dict(record.position)", "pass", "tests/unit/test_loop.py"),
     Fault(
         "P5", "pipelines/train/exact/exact.py", "seed, number, shard)", "seed, number, self._context.rank)",
         "tests/unit/test_exact.py",
     ),
     Fault(
-        "P5", "pipelines/strategies/replicas/replica.py", "seed, number, self._number, *within)", "seed, number, *within)",
+        "P5", "pipelines/strategies/replica.py", "seed, number, self._number, *within)", "seed, number, *within)",
         "tests/unit/test_local_sgd.py -k dropout",
     ),
     Fault(
@@ -51,7 +51,7 @@ FAULTS = (
         "tests/unit/test_exact.py",
     ),
     Fault(
-        "P5", "pipelines/train/reduce/all_reduce.py", "tree_sum(self._root, node_sums.get)", "sum(node_sums.values())",
+        "P5", "pipelines/train/tree_all_reduce.py", "tree_sum(self._root, node_sums.get)", "sum(node_sums.values())",
         "tests/unit/test_all_reduce.py",
     ),
     Fault(
@@ -79,7 +79,7 @@ FAULTS = (
         "tests/unit/test_tracking.py",
     ),
     Fault(
-        "P7", "pipelines/data/features/numbers/scaling.py",
+        "P7", "pipelines/data/features/numeric.py",
         "np.where(np.isnan(values), self.state[\"impute\"], values)", "np.nan_to_num(values)",
         "tests/unit/test_numbers.py",
     ),
@@ -88,9 +88,9 @@ FAULTS = (
         "P7", "pipelines/serving/model/entry.py", "if (present := file_digest(folder / name)) != digest:", "if False:",
         "tests/integration/test_served_files.py",
     ),
-    Fault("P8", "pipelines/data/versions/checksummed_json.py", "text != _append_seal(", "not _append_seal(", "tests/unit/test_sealed.py"),
+    Fault("P8", "pipelines/data/versions/storage.py", "text != _append_seal(", "not _append_seal(", "tests/unit/test_sealed.py"),
     Fault("P8", "pipelines/data/loader/reader.py", '_check(content, group.checksum, "its bytes")', "pass", "tests/unit/test_reader.py"),
-    Fault("P8", "pipelines/train/finite.py", "if first := next(", "if 0 and next(", "tests/unit/test_loop.py"),
+    Fault("P8", "pipelines/train/step_statistics.py", "if first := next(", "if 0 and next(", "tests/unit/test_loop.py"),
     Fault(
         "P8", "pipelines/tracking/sender.py", "if step > last_steps.get(mlflow_metric(name), -1)", "if step >= 0",
         "tests/unit/test_tracking.py",
@@ -114,11 +114,11 @@ FAULTS = (
         "tests/unit/test_server_state.py",
     ),
     Fault(
-        *("strategies", "pipelines/strategies/replicas/replica.py", "delta.to(parameter.dtype).neg()", "delta.to(parameter.dtype)"),
+        *("strategies", "pipelines/strategies/replica.py", "delta.to(parameter.dtype).neg()", "delta.to(parameter.dtype)"),
         "tests/unit/test_local_sgd.py",
     ),
     Fault(
-        *("strategies", "pipelines/strategies/replicas/replica.py", "nesterov=momentum > 0)", "nesterov=False)"),
+        *("strategies", "pipelines/strategies/replica.py", "nesterov=momentum > 0)", "nesterov=False)"),
         "tests/unit/test_local_sgd.py -k diloco",
     ),
     Fault(
@@ -144,10 +144,10 @@ FAULTS = (
         "tests/unit/test_registry.py -k champion",
     ),
     Fault(
-        *("serving", "pipelines/serving/http/access.py", "hmac.compare_digest(request_digest, digest) and", "True and"),
+        *("serving", "pipelines/serving/http/request.py", "hmac.compare_digest(request_digest, digest) and", "True and"),
         "tests/unit/test_endpoint.py",
     ),
-    Fault(*("serving", "pipelines/serving/model/columns.py", '"half_towards_infinity"', '"down"'), "tests/unit/test_registry.py"),
+    Fault(*("serving", "pipelines/serving/model/column_casts.py", '"half_towards_infinity"', '"down"'), "tests/unit/test_registry.py"),
     Fault(
         *("strategies", "pipelines/strategies/parameter_server/server.py", "(mode.staleness or 0):", "(mode.staleness or 0) + 1:"),
         "tests/unit/test_server_state.py -k newest",
@@ -158,7 +158,7 @@ FAULTS = (
         "tests/unit/test_federated.py -k every_number",
     ),
     Fault(
-        *("strategies", "pipelines/train/reduce/dtensor.py", "if not placement.is_replicate():", "if True:"),
+        *("strategies", "pipelines/train/dtensor.py", "if not placement.is_replicate():", "if True:"),
         "tests/unit/test_sharded.py -k losses",
     ),
     Fault(
@@ -166,7 +166,7 @@ FAULTS = (
         "tests/unit/test_endpoint.py -k batch",
     ),
     Fault(
-        *("serving", "pipelines/serving/registry/measure.py",
+        *("serving", "pipelines/serving/registry/gates.py",
           "candidate_metric, champion_metric = (", "champion_metric, candidate_metric = ("),
         "tests/unit/test_registry.py -k champion",
     ),
@@ -193,7 +193,7 @@ FAULTS = (
         "tests/unit/test_tracking.py",
     ),
     Fault(
-        *("monitor", "pipelines/monitor/stragglers.py",
+        *("monitor", "pipelines/monitor/worker_monitor.py",
           "own_seconds[other] / max(1, later[other].shards)", "own_seconds[other]"),
         "tests/unit/test_stragglers.py -k shards",
     ),
@@ -216,7 +216,7 @@ FAULTS = (
         "tests/unit/test_categories.py",
     ),
     Fault(
-        *("P8", "pipelines/spark/cancellation.py", " and JOB_MARK.items() <= process.environ().items()", ""),
+        *("P8", "pipelines/spark/job_endings.py", " and JOB_MARK.items() <= process.environ().items()", ""),
         "tests/unit/test_interrupts.py",
     ),
 )  # fmt: skip

@@ -17,14 +17,14 @@ import duckdb
 import pyarrow as pa
 import sqlglot
 
-from pipelines.config.source.options import spark_options
+from pipelines.config.source.table_settings import spark_options
 from pipelines.data.features.auto.column_facts import ColumnFacts
 from pipelines.data.sources.text.csv import cutting_rules
 from pipelines.data.sources.text.records import Dialect, cut
 from pipelines.errors import LockstepError
-from pipelines.init.tables.files import find_table
-from pipelines.init.tables.moments import add_moments
-from pipelines.init.tables.table import SampledTable
+from pipelines.init.tables.date_columns import add_moments
+from pipelines.init.tables.find_table import find_table
+from pipelines.init.tables.sample import SampledTable
 from polluted.pollutions import Polluted, Value
 
 Kind = Literal["right", "refused", "said", "wrongly refused", "silently wrong"]

@@ -12,23 +12,23 @@ from torch import Tensor, nn
 from trainings import open_dataset, training
 
 from pipelines.config import Config, load
-from pipelines.config.tasks.tabular import TabularSettings as Settings
+from pipelines.config.tasks.task import TabularSettings as Settings
 from pipelines.config.train.train import Train
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.errors import ConfigError, DriftError
 from pipelines.runtime.weights import model_digest
 from pipelines.tasks.base import Data
 from pipelines.tasks.bind import build_task
-from pipelines.tasks.tables.tabular import Tabular
+from pipelines.tasks.tabular import Tabular
+from pipelines.train.checkpoint.checkpoint_record import check_agreement
 from pipelines.train.checkpoint.checkpoints import Checkpoints
-from pipelines.train.checkpoint.fingerprints import check_agreement
 from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.ddp.ddp import DataParallel
 from pipelines.train.loop import Loop
-from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.run_context import Hooks
 from pipelines.train.step_statistics import Flags
 from pipelines.train.strategy import Strategy, create_strategy
+from pipelines.train.workers import WorkerContext
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 

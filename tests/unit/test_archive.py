@@ -6,7 +6,7 @@ from zipfile import ZipFile
 
 import pytest
 
-from pipelines.serving.model.archive import write_archive
+from pipelines.serving.model.logged_model import write_archive
 
 
 def test_equal_files_give_equal_bytes_that_python_imports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

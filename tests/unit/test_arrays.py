@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.data.features import arrays
-from pipelines.data.features.media.file_kinds import JPEG
+from pipelines.data.features.media_files import JPEG
 from pipelines.errors import ConfigError
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (3, 8, 6), np.uint8)

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from versions import write_version
 
-from pipelines.data.versions.balance import Balance, check_balance
 from pipelines.data.versions.commit import commit, read_manifest
+from pipelines.data.versions.manifest import Balance, check_balance
 from pipelines.errors import DatasetError
 
 EVEN: dict[str, Any] = {

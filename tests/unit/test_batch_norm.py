@@ -9,8 +9,8 @@ import torch
 from groups import run_group
 from torch import Tensor, nn
 
-from pipelines.train.batch_norm import _Normalise, convert_sync_batch_norm
-from pipelines.train.reduce.context import WorkerContext
+from pipelines.train.buffers import _Normalise, convert_sync_batch_norm
+from pipelines.train.workers import WorkerContext
 
 ROWS, CHANNELS, WORKERS = 24, 5, 3
 SHARES = {"equal": (8, 8, 8), "unequal": (15, 7, 2), "two have none": (0, 24, 0), "one has one": (1, 23, 0)}

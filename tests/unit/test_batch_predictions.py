@@ -14,10 +14,10 @@ from pipelines.data.features.raw import python_rows
 from pipelines.data.rowwise.translate import condition_columns
 from pipelines.data.versions import storage
 from pipelines.errors import DatasetError
-from pipelines.serving.batch import run
-from pipelines.serving.batch.model import _files_digest
-from pipelines.serving.batch.output import open_predictions, sweep
-from pipelines.serving.batch.source import applicable
+from pipelines.serving.batch import predict_tables
+from pipelines.serving.batch.fetched_model import _files_digest
+from pipelines.serving.batch.input_tables import applicable
+from pipelines.serving.batch.predictions_manifest import open_predictions, sweep
 
 OLD = 1_000_000_000
 """A time of long ago."""
@@ -62,11 +62,11 @@ def test_predictions_by_a_query_are_of_the_engine_that_ran_it(monkeypatch: pytes
     source: Any = SimpleNamespace(config=config, tables=("t",))
     settings: dict[str, list[Any]] = {"query": [], "rows": []}
     for version, java in (("4.3.0", "17"), ("4.3.0", "21"), ("5.0.0", "21")):
-        monkeypatch.setattr(run, "ambient_identity", lambda spark, java=java: {"java": java})
+        monkeypatch.setattr(predict_tables, "ambient_identity", lambda spark, java=java: {"java": java})
         for takes, values in settings.items():
             model: Any = SimpleNamespace(takes=takes, files_digest="ab")
             spark: Any = SimpleNamespace(version=version)
-            values.append(run._settings(spark, source, model, ()))
+            values.append(predict_tables._settings(spark, source, model, ()))
     first, second, third = settings["query"]
     assert first != second and second != third, "an engine may compute other values"
     assert settings["rows"][0] == settings["rows"][1] == settings["rows"][2], "the model itself applies its query"

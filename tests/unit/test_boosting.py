@@ -14,11 +14,10 @@ from sklearn.metrics import roc_auc_score
 from test_target_kinds import KINDS, make_case
 from trainings import StopsAfter, open_dataset, training
 
-from pipelines.applications.trees.boosting import boosting, machines
-from pipelines.applications.trees.boosting.boosting import Boosting, add_missing_row
-from pipelines.applications.trees.boosting.gradients import best_bias, gradients
-from pipelines.applications.trees.boosting.machines import Growth, MachineGroup
+from pipelines.applications.trees import boosting, machines
+from pipelines.applications.trees.boosting import Boosting, add_missing_row, best_bias, gradients
 from pipelines.applications.trees.forest import Forest
+from pipelines.applications.trees.machines import Growth, MachineGroup
 from pipelines.applications.trees.settings import TreesSettings
 from pipelines.applications.trees.task import TreeInput, Trees
 from pipelines.config import Config, parse
@@ -30,9 +29,9 @@ from pipelines.tasks.bind import build_task, task_data
 from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.loop import Loop
-from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.run_context import Trained
 from pipelines.train.strategy import create_strategy
+from pipelines.train.workers import WorkerContext
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 

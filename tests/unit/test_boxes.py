@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 from fitting import fit
 
-from pipelines.applications.detection import voc
-from pipelines.applications.detection.encoder import Boxes
+from pipelines.applications.detection import encoders
+from pipelines.applications.detection.encoders import Boxes
 from pipelines.applications.detection.settings import BoxesSettings
 from pipelines.data.features import Encoders, refusal_kind
 from pipelines.data.versions.manifest import FittedEncoder
@@ -148,7 +148,7 @@ def test_a_dtd_in_another_encoding_is_refused_too() -> None:
 
 
 def test_no_more_is_read_than_a_file_may_have(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(voc, "MOST_BYTES", 100)
+    monkeypatch.setattr(encoders, "MOST_BYTES", 100)
     _, (reason,) = encode(settings(), [xml(("cat", (1, 1, 5, 9)))])
     assert "bytes, more than 100" in str(reason)
 

@@ -13,8 +13,8 @@ from pipelines.runtime.weights import model_digest
 from pipelines.tasks.base import Batch
 from pipelines.train.buffers import ModelBuffers
 from pipelines.train.exact.exact import Exact
-from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.step_statistics import Flags
+from pipelines.train.workers import WorkerContext
 
 CONSTANTS = {
     "mask": torch.full((3, 3), -torch.inf).triu(1),

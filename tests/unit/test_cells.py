@@ -26,7 +26,7 @@ from pyspark.sql.types import (
 )  # fmt: skip
 
 from pipelines.data.sources.cells.cell_files import CellFault
-from pipelines.data.sources.cells.cells import convert_column, to_record_batch
+from pipelines.data.sources.cells.cell_table import convert_column, to_record_batch
 from pipelines.data.sources.text.parsed import LINE, PROBLEM, RANGE, RECORD
 
 KINDS: dict[str, DataType] = {

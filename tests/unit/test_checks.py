@@ -11,7 +11,7 @@ from pipelines import api
 from pipelines.config import load, parse
 from pipelines.errors import ConfigError, TrainingError
 from pipelines.launch.checks import check_training, refusal
-from pipelines.launch.run import _opening
+from pipelines.launch.training_run import _opening
 from pipelines.tasks.bind import check_task
 
 ROOT = Path(__file__).parents[2]

@@ -17,9 +17,9 @@ from pipelines.config.train.train import Train
 from pipelines.errors import ConfigError
 from pipelines.tasks.base import Task
 from pipelines.train.initial_model import meta_model
-from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.step_statistics import Flags
 from pipelines.train.strategy import create_strategy
+from pipelines.train.workers import WorkerContext
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -13,17 +13,16 @@ from chromium import GOOD, seen
 
 from pipelines.applications.recommendation.next_item import NextItem
 from pipelines.applications.recommendation.settings import NextItemSettings
-from pipelines.config.tasks.tabular import TabularSettings
+from pipelines.config.tasks.task import TabularSettings
 from pipelines.data.versions.schema import FIRST, ROW_NUMBERS, TensorColumn
-from pipelines.report.better import influences, metric_difference
-from pipelines.report.comparison import comparison_page
+from pipelines.report.comparison import comparison_page, influences, metric_difference
 from pipelines.report.evaluation import SplitEvaluation
 from pipelines.report.run_data import RunData, TrainingAttempt
 from pipelines.report.run_page import run_page
+from pipelines.tasks import tabular
 from pipelines.tasks.base import Data
 from pipelines.tasks.details import ClassDetails
-from pipelines.tasks.tables import tabular
-from pipelines.tasks.targets.kinds import target_kind
+from pipelines.tasks.supervised import target_kind
 from pipelines.tracking.history import History, Point
 
 X = TensorColumn(name="x", dtype="float32")

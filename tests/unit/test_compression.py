@@ -10,19 +10,19 @@ from groups import run_group
 from torch import Tensor, nn
 from trainings import StopsAfter, open_dataset, training
 
-from pipelines.config.tasks.tabular import TabularSettings as Settings
+from pipelines.config.tasks.task import TabularSettings as Settings
 from pipelines.config.train.train import Train
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.tasks.base import Batch, Data
 from pipelines.tasks.bind import build_task
-from pipelines.tasks.tables.tabular import Tabular
+from pipelines.tasks.tabular import Tabular
 from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.ddp.ddp import DataParallel
 from pipelines.train.loop import Loop
-from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.step_statistics import Flags, StepResult
 from pipelines.train.strategy import create_strategy
+from pipelines.train.workers import WorkerContext
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

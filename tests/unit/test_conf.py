@@ -12,7 +12,7 @@ from raw import raw
 from pipelines.applications.language.task import Language
 from pipelines.config import Config, TaskSettings, load
 from pipelines.config.dataset.dataset import ByColumn
-from pipelines.config.features.auto import is_pattern
+from pipelines.config.features.base import is_pattern
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.errors import ConfigError
 from pipelines.strategies.sharded.parameter_shards import skeleton

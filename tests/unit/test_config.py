@@ -12,9 +12,9 @@ import yaml
 from pipelines.config import Config, TaskSettings, from_command_line, load, parse
 from pipelines.config.load import SHORT_SECTIONS
 from pipelines.config.section import expand_kind
-from pipelines.config.source.ddl import ddl_faults
+from pipelines.config.source.table_settings import ddl_faults
 from pipelines.config.tasks.task import TASKS
-from pipelines.config.train.strategies import STRATEGIES
+from pipelines.config.train.strategy import STRATEGIES
 from pipelines.config.train.train import Train
 from pipelines.errors import ConfigError
 

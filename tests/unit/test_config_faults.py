@@ -13,7 +13,7 @@ from test_config import PIPELINE, faults, set_value, values  # noqa: F401
 
 from pipelines.config import from_command_line, load
 from pipelines.config.reading import from_yaml
-from pipelines.config.source.options import check_options
+from pipelines.config.source.table_settings import check_options
 from pipelines.errors import ConfigError
 
 

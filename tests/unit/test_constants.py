@@ -2,7 +2,7 @@
 
 import torch
 
-from pipelines.tasks.constants import Constant
+from pipelines.tasks.data import Constant
 
 
 def test_a_constant_is_copied_to_a_device_once_for_each_dtype() -> None:

@@ -14,10 +14,10 @@ from trainings import characters
 
 from pipelines.applications.language.task import Language
 from pipelines.errors import ConfigError
-from pipelines.strategies.sharded.context_parallel import DividedTokens
+from pipelines.strategies.sharded.model_parallel import DividedTokens
 from pipelines.strategies.sharded.sharded import Sharded
-from pipelines.tasks.tokens import Tokens
-from pipelines.train.reduce.context import WorkerContext
+from pipelines.tasks.model_parallel import Tokens
+from pipelines.train.workers import WorkerContext
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 

@@ -2,7 +2,7 @@
 
 from page_parts import render_parts
 
-from pipelines.report.curves import phases, training_charts
+from pipelines.report.page_parts import phases, training_charts
 from pipelines.tracking.history import History, Point
 
 

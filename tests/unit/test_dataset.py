@@ -19,16 +19,16 @@ from versions import write_version
 
 from pipelines.data.loader import Loader, Order
 from pipelines.data.versions import storage
-from pipelines.data.versions.checksummed_json import checksum, seal, unseal
 from pipelines.data.versions.commit import commit, remove_dead_attempts, remove_debris, row_groups_path
 from pipelines.data.versions.plain import open_parquet
+from pipelines.data.versions.raw_inputs import SourceFile
 from pipelines.data.versions.schema import TensorColumn, from_numpy, schema_from_text, schema_to_text, to_numpy
-from pipelines.data.versions.sources import SourceFile
+from pipelines.data.versions.storage import checksum, seal, unseal
 from pipelines.data.versions.versions import Version, open_version
 from pipelines.errors import CorruptError, DatasetError, OutdatedError
 from pipelines.etl import run as etl
-from pipelines.serving.batch import run as predict
-from pipelines.spark.progress import Stages
+from pipelines.serving.batch import predict_tables
+from pipelines.spark.stages import Stages
 
 
 @pytest.fixture
@@ -165,10 +165,10 @@ def test_a_file_system_without_hard_links_is_refused_before_the_work(tmp_path: P
     monkeypatch.setattr(etl, "version_name", lambda *inputs: "0" * 12)
     with pytest.raises(DatasetError, match=r"datasets is on a file system without hard links, .*; choose a folder on another"):
         etl._make_version(nothing, nothing, {}, {}, (), Stages(), None)
-    monkeypatch.setattr(predict, "_settings", lambda *inputs: {})
+    monkeypatch.setattr(predict_tables, "_settings", lambda *inputs: {})
     source: Any = SimpleNamespace(checksum_files=lambda spark: {}, identity=lambda sources: {})
     with pytest.raises(DatasetError, match=r"datasets is on a file system without hard links"):
-        predict._predict(nothing, source, nothing, (), folder, {}, Stages())
+        predict_tables._predict(nothing, source, nothing, (), folder, {}, Stages())
     assert not list(Path(folder).iterdir())
     storage.check_creation(storage.locate("s3://bucket/datasets")[0], "bucket/datasets")
 

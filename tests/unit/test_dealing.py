@@ -25,12 +25,11 @@ from pipelines.train import shard_balancer
 from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.loop import Loop
-from pipelines.train.mesh import Mesh
-from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.run_context import Hooks, Trained
 from pipelines.train.shard_balancer import shard_counts
 from pipelines.train.step_clock import StepClock, create_step_clock
 from pipelines.train.strategy import Strategy, create_strategy
+from pipelines.train.workers import Mesh, WorkerContext
 
 SHARDS = 8
 SECONDS_PER_ROW = {False: 0.001, True: 0.01}

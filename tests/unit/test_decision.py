@@ -17,9 +17,9 @@ from pipelines.tasks.targets.decision import Decision, choose_threshold, describ
 from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.loop import Loop
-from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.run_context import Hooks, Trained
 from pipelines.train.strategy import create_strategy
+from pipelines.train.workers import WorkerContext
 
 
 def sigmoid(logits: np.ndarray) -> np.ndarray:

@@ -8,23 +8,21 @@ import pytest
 import torch
 from torch import Tensor
 
-from pipelines.applications.forecasting.details import ForecastDetails
-from pipelines.applications.forecasting.futures import Future, FutureQuantiles
+from pipelines.applications.forecasting.metrics import ForecastDetails, Future, FutureQuantiles
 from pipelines.applications.forecasting.settings import ForecastingSettings
-from pipelines.applications.language.details import WindowDetails
 from pipelines.applications.language.settings import LanguageSettings
-from pipelines.applications.recommendation.details import RankingDetails
+from pipelines.applications.language.task import WindowDetails
+from pipelines.applications.recommendation.next_item import RankingDetails
 from pipelines.applications.recommendation.settings import NextItemSettings
 from pipelines.config import TaskSettings
-from pipelines.config.tasks.tabular import TabularSettings
+from pipelines.config.tasks.task import TabularSettings
 from pipelines.data.versions.schema import FIRST, ROW_NUMBERS, TensorColumn
 from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch, Data
 from pipelines.tasks.details import ClassDetails, Details, EvaluationData, QuantityDetails
 from pipelines.tasks.details.base import SHOWN_BYTES
-from pipelines.tasks.details.parts import SelectedRows, sampling_keys
-from pipelines.tasks.details.scores import MOST_SCORES, Scores
-from pipelines.tasks.targets.kinds import target_kind
+from pipelines.tasks.details.parts import MOST_SCORES, Scores, SelectedRows, sampling_keys
+from pipelines.tasks.supervised import target_kind
 
 X = TensorColumn(name="x", dtype="float32")
 SEX = TensorColumn(name="sex", dtype="int32", cardinality=3, role="carried")

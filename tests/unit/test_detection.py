@@ -11,15 +11,13 @@ import torch
 from torch import Tensor
 
 from pipelines.applications.detection import task as detection
-from pipelines.applications.detection.augmentation import Views, mirror
-from pipelines.applications.detection.details import count_right
 from pipelines.applications.detection.mean_boxes import MeanBoxes
-from pipelines.applications.detection.metrics import COCO, HALF, BoxPrecision
+from pipelines.applications.detection.metrics import COCO, HALF, BoxPrecision, count_right
+from pipelines.applications.detection.network import decode_boxes, distances_to, giou, make_targets
 from pipelines.applications.detection.peaks import find_boxes, pairwise_iou
 from pipelines.applications.detection.settings import DetectionSettings
-from pipelines.applications.detection.targets import decode_boxes, distances_to, giou, make_targets
-from pipelines.applications.detection.task import Detection, true_boxes
-from pipelines.data.loader.permutations import row_keys
+from pipelines.applications.detection.task import Detection, Views, mirror, true_boxes
+from pipelines.data.loader.order import row_keys
 from pipelines.data.versions.manifest import FittedEncoder
 from pipelines.data.versions.schema import ROW_KEYS, ROW_NUMBERS, TensorColumn
 from pipelines.errors import ConfigError

@@ -12,7 +12,7 @@ from pipelines.runtime.weights import digests, to_bytes
 from pipelines.train.checkpoint.checkpoint_record import RECORD, Record, differing_tensors, from_json, read_digest_log, to_json
 from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.run_directory import WEIGHTS, RunDirectory
-from pipelines.train.reduce.context import WorkerContext
+from pipelines.train.workers import WorkerContext
 
 
 @pytest.fixture

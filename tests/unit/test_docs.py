@@ -29,9 +29,9 @@ from pipelines.data.versions.manifest import FittedEncoder
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.errors import ConfigError
 from pipelines.tasks.base import Data, Task
-from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.step_statistics import Flags
 from pipelines.train.strategy import create_strategy
+from pipelines.train.workers import WorkerContext
 
 README = (ROOT / "README.md").read_text()
 EXTENDING = (ROOT / "docs/how-to/extending.md").read_text()

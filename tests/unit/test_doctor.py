@@ -24,7 +24,7 @@ from pipelines.doctor.servers import listener
 from pipelines.errors import ConfigError, DatasetError, TrackingError
 from pipelines.launch.worker_failures import DeathRecorder
 from pipelines.runtime import machine
-from pipelines.spark.driver import driver_errors
+from pipelines.spark.job_endings import driver_errors
 from pipelines.train.checkpoint.run_directory import DEATHS, RunDirectory
 
 ROOT = Path(__file__).parents[2]

@@ -9,10 +9,10 @@ import torch
 from versions import write_version
 
 from pipelines.data.loader import ROW_NUMBERS, Loader, Order, shard_range
-from pipelines.data.loader.permutations import row_keys
+from pipelines.data.loader.order import row_keys
 from pipelines.data.versions.schema import ROW_KEYS
 from pipelines.errors import ConfigError
-from pipelines.tasks.row_random import content_keys, random_integers
+from pipelines.tasks.augmentation import content_keys, random_integers
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

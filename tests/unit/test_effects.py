@@ -14,7 +14,7 @@ from pipelines.config.effects import OnlyWith, PlannedRun, ineffective_settings_
 from pipelines.config.features import ENCODERS
 from pipelines.config.source.source import Table
 from pipelines.config.tasks.task import TASKS
-from pipelines.config.train.strategies import STRATEGIES
+from pipelines.config.train.strategy import STRATEGIES
 from pipelines.errors import ConfigError
 
 PIPELINE = """

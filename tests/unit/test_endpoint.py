@@ -17,14 +17,13 @@ from filed import CONFIG, fit_manifest, raw_rows
 from pipelines.config import parse
 from pipelines.config.serving import Endpoint
 from pipelines.errors import ConfigError
-from pipelines.serving.http.access import is_authorized, token_digest
 from pipelines.serving.http.counters import Counters, ReplicaCounts
-from pipelines.serving.http.forms import RequestError, parse_rows, read_body
+from pipelines.serving.http.openapi import endpoint_page, openapi
 from pipelines.serving.http.replica import RequestBatches
-from pipelines.serving.http.schema import endpoint_page, openapi
+from pipelines.serving.http.request import RequestError, is_authorized, parse_rows, read_body, token_digest
 from pipelines.serving.http.served_model import ServedModel, _json_rows, example_row
 from pipelines.serving.model import REFUSED, Predictor
-from pipelines.serving.model.signature import input_example
+from pipelines.serving.model.scoring import input_example
 from pipelines.tasks.bind import build_task
 
 SETTINGS = Endpoint(rows_per_request=3, bytes_per_request=100)

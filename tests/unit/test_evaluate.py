@@ -9,10 +9,10 @@ from trainings import open_dataset, training
 
 from pipelines.tasks.bind import build_task
 from pipelines.tasks.details import ClassDetails, EvaluationData
-from pipelines.tasks.targets.kinds import target_kind
+from pipelines.tasks.supervised import target_kind
 from pipelines.train.evaluate import Evaluation
-from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.strategy import create_strategy
+from pipelines.train.workers import WorkerContext
 
 METHODS = ("__init__", "update", "merge", "result")
 

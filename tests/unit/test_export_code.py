@@ -20,18 +20,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from pipelines.applications.huggingface.encoder import _PLACEHOLDER
+from pipelines.applications.huggingface.encoders import _PLACEHOLDER
 from pipelines.config.features import ENCODERS, encoder_settings
 from pipelines.data.features import Encoders
 from pipelines.data.features.encoding import implementation
 from pipelines.data.versions.manifest import FittedEncoder
 from pipelines.data.versions.schema import schema_to_text
 from pipelines.errors import ExportError
-from pipelines.serving.export.artifact import describe_answer, encoder_in_json
-from pipelines.serving.export.json_rows import rows_from_json, rows_to_json
-from pipelines.serving.export.modules import find_modules
-from pipelines.serving.export.script import PROGRAM
-from pipelines.serving.model.archive import write_zip
+from pipelines.serving.export.export_folder import describe_answer, encoder_in_json
+from pipelines.serving.export.predict_script import PROGRAM, find_modules
+from pipelines.serving.export.program import rows_from_json, rows_to_json
+from pipelines.serving.model.logged_model import write_zip
 
 ALONE = f"""{ABSENT}
 import json
@@ -39,7 +38,7 @@ sys.path.insert(0, sys.argv[1])
 import pyarrow as pa
 from pipelines.data.features.row_encoders import RowEncoders
 from pipelines.data.versions.schema import schema_from_text
-from pipelines.serving.export.json_rows import rows_from_json
+from pipelines.serving.export.program import rows_from_json
 from pipelines.serving.export.program import restore_row_encoder
 from base64 import b64encode
 answers = []

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.serving.export.artifact import commit_folder
+from pipelines.serving.export.export_folder import commit_folder
 
 
 def write(folder: Path, content: str) -> None:

@@ -19,12 +19,10 @@ from pipelines.data.features import Encoders
 from pipelines.data.versions.plain import commit_arrays
 from pipelines.data.versions.schema import schema_to_text, to_numpy
 from pipelines.errors import ExportError
-from pipelines.serving.export.example_check import check_examples
-from pipelines.serving.export.json_rows import json_value
+from pipelines.serving.export.export_folder import write_export
 from pipelines.serving.export.numeric import find_numeric
 from pipelines.serving.export.onnx import FILE, runner, write_onnx
-from pipelines.serving.export.program import Model
-from pipelines.serving.export.run import write_export
+from pipelines.serving.export.program import Model, check_examples, json_value
 from pipelines.serving.export.subject import Subject
 from pipelines.serving.export.targets import target_writer
 from pipelines.serving.model import Predictor
@@ -172,7 +170,9 @@ OFTEN = (("tabular", "counts"), ("tabular", "rare"), ("trees", "binary"))
 def test_a_script_decides_as_the_model_in_mlflow_for_columns_of_every_magnitude(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, target: str
 ) -> None:
-    monkeypatch.setattr("pipelines.serving.export.run.check_script", lambda folder, _: check_examples(folder, Model(folder).predict))
+    monkeypatch.setattr(
+        "pipelines.serving.export.export_folder.check_script", lambda folder, _: check_examples(folder, Model(folder).predict)
+    )
     case, folder = make_case(tmp_path, kind, target), tmp_path / "onnx"
     folder.mkdir()
     report, notes = write_export(case.config, case.subject, "onnx", target_writer("onnx"), folder)
@@ -194,14 +194,16 @@ def test_a_script_decides_as_the_model_in_mlflow_for_columns_of_every_magnitude(
 
 @pytest.mark.parametrize("kind", ["tabular", pytest.param("trees", marks=pytest.mark.full)])
 def test_eight_bits_that_decide_otherwise_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
-    monkeypatch.setattr("pipelines.serving.export.run.check_script", lambda folder, _: check_examples(folder, Model(folder).predict))
+    monkeypatch.setattr(
+        "pipelines.serving.export.export_folder.check_script", lambda folder, _: check_examples(folder, Model(folder).predict)
+    )
     case, folder = make_case(tmp_path, kind, "binary"), tmp_path / "onnx-int8"
     folder.mkdir()
     report, _ = write_export(case.config, case.subject, "onnx-int8", target_writer("onnx-int8"), folder)
     assert report[1]["equal_decisions"] > 0.95
     strict = case.config.model_copy(update={"export": case.config.export.model_copy(update={"least_equal_decisions": 1.0})})
     monkeypatch.setattr(
-        "pipelines.serving.export.run.compare_outputs", lambda *_, **__: [report[0], {**report[1], "equal_decisions": 0.5612}]
+        "pipelines.serving.export.export_folder.compare_outputs", lambda *_, **__: [report[0], {**report[1], "equal_decisions": 0.5612}]
     )
     with pytest.raises(
         ExportError,

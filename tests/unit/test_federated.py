@@ -20,24 +20,21 @@ from pipelines.data.loader import Loader, shard_range
 from pipelines.errors import ConfigError, NonFiniteError
 from pipelines.launch.checks import check_training
 from pipelines.runtime.weights import model_digest
-from pipelines.serving.model.model import drop_passthrough_columns
+from pipelines.serving.model.logged_model import drop_passthrough_columns
 from pipelines.serving.model.predictor import feature_encoders, input_schema
 from pipelines.strategies.federated.federated import Federated
-from pipelines.strategies.federated.privacy import epsilon, noise
-from pipelines.strategies.federated.rounds import Round, Rounds, Turn, assign_places, draw_clients, places
+from pipelines.strategies.federated.rounds import Round, Rounds, Turn, assign_places, draw_clients, epsilon, noise, places
 from pipelines.strategies.federated.settings import Settings as Clients
 from pipelines.tasks.base import Task
 from pipelines.tasks.bind import build_task
 from pipelines.train.checkpoint.checkpoint_record import read_digest_log
 from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.run_directory import RunDirectory
-from pipelines.train.finite import check_step
 from pipelines.train.loop import Loop
-from pipelines.train.mesh import Mesh
-from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.run_context import Trained, left_out_rows, total_steps, train_order
-from pipelines.train.step_statistics import Flags, StepStatistics
+from pipelines.train.step_statistics import Flags, StepStatistics, check_step
 from pipelines.train.strategy import create_strategy
+from pipelines.train.workers import Mesh, WorkerContext
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 

@@ -13,8 +13,7 @@ from pipelines.data.versions.data_profile import TEXT_LENGTH, SparkStage
 from pipelines.etl.statistics import leakage as alike
 from pipelines.etl.statistics import row_sample
 from pipelines.report.data_profile.description import share_by_chance
-from pipelines.report.data_profile.findings import Finding, constants, drifts, leaks, overlaps, skews, stability
-from pipelines.report.data_profile.prediction import share_explained
+from pipelines.report.data_profile.findings import Finding, constants, drifts, leaks, overlaps, share_explained, skews, stability
 
 ROWS = 2_000
 RANDOM = np.random.default_rng(1)

@@ -12,26 +12,25 @@ from torch import Tensor, nn
 from trainings import StopsAfter, open_dataset, training
 
 from pipelines.config import Config
-from pipelines.config.tasks.tabular import TabularSettings
-from pipelines.config.train.strategies import STRATEGIES
+from pipelines.config.tasks.task import TabularSettings
+from pipelines.config.train.strategy import STRATEGIES
 from pipelines.config.train.train import Train
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.errors import ConfigError
 from pipelines.runtime.weights import model_digest
 from pipelines.tasks.base import Batch, Data
 from pipelines.tasks.bind import build_task
-from pipelines.tasks.tables.tabular import Tabular
-from pipelines.train.batch_norm import convert_sync_batch_norm
+from pipelines.tasks.tabular import Tabular
+from pipelines.train.buffers import convert_sync_batch_norm
 from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.fine_tuning import freeze, parameter_groups
-from pipelines.train.initial_model import check_fine_tuning
+from pipelines.train.initial_model import check_fine_tuning, check_single_rows, has_batch_norm
 from pipelines.train.loop import Loop
-from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.run_context import Trained
-from pipelines.train.single_rows import check_single_rows, has_batch_norm
 from pipelines.train.step_statistics import Flags
 from pipelines.train.strategy import Strategy, create_strategy, strategy_class
+from pipelines.train.workers import WorkerContext
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 

@@ -18,22 +18,21 @@ from mlflow import MlflowClient
 from stores import new_store
 
 from pipelines.config import Config, parse
-from pipelines.config.dataset.folds import ByFold
+from pipelines.config.dataset.dataset import ByFold
 from pipelines.data.loader import Loader, Order, shard_range
-from pipelines.data.versions.columns import read_column
-from pipelines.data.versions.folds import FoldRowGroup, count_folds, fold_splits, select_fold, time_fold_splits, training_rows
+from pipelines.data.versions.cross_validation import FoldRowGroup, count_folds, fold_splits, select_fold, time_fold_splits, training_rows
 from pipelines.data.versions.manifest import Folds
 from pipelines.data.versions.plain import commit_arrays, identity_encoders
 from pipelines.data.versions.schema import TensorColumn
-from pipelines.data.versions.versions import Version
+from pipelines.data.versions.versions import Version, read_column
 from pipelines.errors import ConfigError, CorruptError, SourceError, TrackingError
-from pipelines.etl.splits.folds import check_folds, describe_missing_folds
+from pipelines.etl.splits.fold_assignment import check_folds, describe_missing_folds
 from pipelines.etl.splits.strata import Stratum, apportion
 from pipelines.etl.summary import describe_folds
 from pipelines.report.command import report_page
 from pipelines.report.fold_metrics import fold_table, metrics_line, summarize_metrics
-from pipelines.tracking.folds import CROSS_VALIDATION, FOLD, PARENT, file_metrics, open_cross_validation
-from pipelines.tracking.run import KIND
+from pipelines.tracking.cross_validation import CROSS_VALIDATION, FOLD, PARENT, file_metrics, open_cross_validation
+from pipelines.tracking.tracked_run import KIND
 from pipelines.tracking.training import open_training
 
 FOLDS, ROWS = 4, (1_500, 900)

@@ -16,14 +16,14 @@ from test_forecasting import task as create_task
 from pipelines.applications.forecasting.settings import ForecastingSettings
 from pipelines.applications.forecasting.task import Forecasting
 from pipelines.config.serving import Endpoint
-from pipelines.config.tasks.tabular import TabularSettings
+from pipelines.config.tasks.task import TabularSettings
 from pipelines.data.versions.plain import commit_arrays
 from pipelines.data.versions.schema import schema_to_text
 from pipelines.errors import ConfigError
-from pipelines.serving.http.schema import openapi
+from pipelines.serving.http.openapi import openapi
 from pipelines.serving.http.served_model import ServedModel
 from pipelines.serving.model import Predictor
-from pipelines.serving.model.signature import model_signature
+from pipelines.serving.model.scoring import model_signature
 from pipelines.tasks.answers import find_answer
 from pipelines.tasks.bind import task_data
 

@@ -11,9 +11,8 @@ import torch
 from fitting import fit, fit_encoder
 from pydantic import ValidationError
 
-from pipelines.applications.forecasting.networks import PatchTransformer
 from pipelines.applications.forecasting.settings import ForecastingSettings as Settings
-from pipelines.applications.forecasting.task import Forecasting
+from pipelines.applications.forecasting.task import Forecasting, PatchTransformer
 from pipelines.config.features.arrays import ScaleSettings
 from pipelines.data.versions.schema import TensorColumn, to_numpy
 from pipelines.errors import ConfigError

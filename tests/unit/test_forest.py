@@ -12,13 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from pipelines.applications.trees.boosting.boosting import PartialSums
-from pipelines.applications.trees.boosting.gradients import best_bias, gradients, sum_exactly, to_grids
-from pipelines.applications.trees.boosting.machines import no_tree, read_tree
-from pipelines.applications.trees.contributions import contributions
+from pipelines.applications.trees.boosting import PartialSums, best_bias, gradients, sum_exactly, to_grids
 from pipelines.applications.trees.forest import PAIRS_AT_ONCE, Forest
+from pipelines.applications.trees.machines import no_tree, read_tree
 from pipelines.applications.trees.settings import TreesSettings
-from pipelines.applications.trees.task import Trees
+from pipelines.applications.trees.task import Trees, contributions
 from pipelines.data.versions.manifest import FittedEncoder
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.errors import ConfigError

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-JOB = f"import runpy; print(runpy.run_path('{ROOT}/pipelines/tracking/description.py')['git_commit']())"
+JOB = f"import runpy; print(runpy.run_path('{ROOT}/pipelines/tracking/descriptions.py')['git_commit']())"
 """The module alone: its package takes seconds to import."""
 
 

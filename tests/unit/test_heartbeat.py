@@ -21,12 +21,12 @@ from torch import Tensor
 from pipelines.errors import TrainingError
 from pipelines.monitor import worker_monitor as worker_watch
 from pipelines.monitor.heartbeat import Heartbeat, _current_line
-from pipelines.strategies.sharded.degrees import device_mesh
+from pipelines.strategies.sharded.model_parallel import device_mesh
 from pipelines.strategies.sharded.settings import Degrees
 from pipelines.strategies.sharded.stages import receive
 from pipelines.train.checkpoint.run_directory import RunDirectory
-from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.step_clock import StepClock
+from pipelines.train.workers import WorkerContext
 
 pytestmark = pytest.mark.slow
 

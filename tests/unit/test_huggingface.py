@@ -24,9 +24,9 @@ from pipelines.data.versions.manifest import FittedEncoder
 from pipelines.data.versions.schema import FREE, TensorColumn, to_numpy
 from pipelines.errors import ConfigError
 from pipelines.launch.checks import check_before_etl
-from pipelines.launch.weight_files import read_weight_files
-from pipelines.report.data_profile.encoders import describe_encoder
-from pipelines.serving.model.model import software_requirements
+from pipelines.launch.initial_weights import read_weight_files
+from pipelines.report.data_profile.column_profiles import describe_encoder
+from pipelines.serving.model.logged_model import software_requirements
 from pipelines.tasks.base import Data
 from pipelines.train.fine_tuning import model_without_adapters
 from pipelines.train.initial_model import Fit, fit_weights, meta_model, prepare_fine_tuning

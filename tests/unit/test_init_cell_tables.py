@@ -15,7 +15,7 @@ from pipelines.data.sources.cells.cell_files import CellFault
 from pipelines.data.sources.cells.workbook import SheetReader
 from pipelines.errors import SourceError
 from pipelines.init.tables.cell_tables import read_sqlite, type_cells
-from pipelines.init.tables.files import find_table
+from pipelines.init.tables.find_table import find_table
 
 ROWS = 400
 

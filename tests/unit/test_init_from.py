@@ -16,8 +16,8 @@ from trainings import open_dataset, training
 from pipelines import tracking
 from pipelines.config import Config
 from pipelines.errors import LockstepError, TrackingError, TrainingError
-from pipelines.launch.init_from import has_initial_weights, initial_weights
-from pipelines.launch.run import train
+from pipelines.launch.initial_weights import has_initial_weights, initial_weights
+from pipelines.launch.training_run import train
 from pipelines.runtime.weights import from_bytes, model_digest, to_bytes
 from pipelines.tasks.bind import build_task
 from pipelines.train.checkpoint.run_directory import INITIAL, RunDirectory

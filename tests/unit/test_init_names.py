@@ -14,11 +14,10 @@ import sqlglot
 
 from pipelines.config.load import parse
 from pipelines.config.reading import from_yaml
-from pipelines.init.draft import Draft, Request
+from pipelines.init.draft import Draft, Request, yaml_text
 from pipelines.init.drafting import draft_config
-from pipelines.init.sql import renaming_query, sql_name
-from pipelines.init.tables.column_names import tensor_column_names
-from pipelines.init.yaml_text import yaml_text
+from pipelines.init.tables.header import tensor_column_names
+from pipelines.init.tables.sql import renaming_query, sql_name
 
 ROWS = 400
 NUMBERS = [number * 0.37 % 5 - 1 for number in range(ROWS)]

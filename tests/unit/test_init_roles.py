@@ -11,9 +11,8 @@ import sklearn.datasets
 
 from pipelines.config.load import parse
 from pipelines.config.reading import from_yaml
-from pipelines.init.draft import Draft, Request
+from pipelines.init.draft import Draft, Request, yaml_text
 from pipelines.init.drafting import draft_config
-from pipelines.init.yaml_text import yaml_text
 
 ROWS = 1_000
 

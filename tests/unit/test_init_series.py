@@ -13,10 +13,9 @@ from filed import fit_manifest
 from pipelines.config import parse
 from pipelines.config.reading import from_yaml
 from pipelines.errors import ConfigError
-from pipelines.init.draft import Draft, Request
+from pipelines.init.draft import Draft, Request, yaml_text
 from pipelines.init.drafting import draft_config
-from pipelines.init.tables.series import find_seasons
-from pipelines.init.yaml_text import yaml_text
+from pipelines.init.tables.time_series import find_seasons
 from pipelines.tasks.bind import build_task, check_task
 
 HOURS = 1_500

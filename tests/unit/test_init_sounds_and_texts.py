@@ -13,8 +13,7 @@ import pytest
 from pipelines.config import Config
 from pipelines.config.load import load, parse
 from pipelines.errors import LockstepError
-from pipelines.init.config_file import write_config
-from pipelines.init.draft import Draft, Request
+from pipelines.init.draft import Draft, Request, write_config
 from pipelines.init.drafting import draft_config
 from pipelines.launch.checks import check_before_etl
 

@@ -18,12 +18,11 @@ from pipelines.config.load import load, parse
 from pipelines.config.reading import from_yaml
 from pipelines.data.features.auto.encoder_choice import number_style
 from pipelines.errors import ConfigError, LockstepError, SourceError
-from pipelines.init.draft import Draft, Request
+from pipelines.init.draft import Draft, Request, yaml_text
 from pipelines.init.drafting import draft_config
 from pipelines.init.tables.dialect import HEAD_BYTES
-from pipelines.init.tables.files import find_table
+from pipelines.init.tables.find_table import find_table
 from pipelines.init.tables.sample import sample_text
-from pipelines.init.yaml_text import yaml_text
 
 ROWS = 400
 Values = Sequence[Any]
@@ -495,7 +494,7 @@ def test_texts_of_several_lines_are_read_where_the_first_bytes_end_inside_one(
     path = write_csv(tmp_path / "t.csv", {"note": quoted, "kind": np.arange(1_600) % 3, "y": np.arange(1_600) % 2})
     assert Path(path).stat().st_size > 1.5 * HEAD_BYTES
     for most in (2**26, HEAD_BYTES):
-        monkeypatch.setattr("pipelines.init.tables.delimited_table.SAMPLE_BYTES", most)
+        monkeypatch.setattr("pipelines.init.tables.csv_table.SAMPLE_BYTES", most)
         result = draft(path)
         assert table_settings(result)["options"] == {"header": True, "multiLine": True}
         assert features(result)["note"]["encoder"] == "terms" and "max_quarantined" not in result.sections["source"]
@@ -516,7 +515,7 @@ def test_a_first_record_longer_than_the_sample_is_read(
     if kind == "compressed":
         Path(f"{path}.gz").write_bytes(gzip.compress(Path(path).read_bytes()))
         path = f"{path}.gz"
-    monkeypatch.setattr("pipelines.init.tables.delimited_table.SAMPLE_BYTES", 2**14)
+    monkeypatch.setattr("pipelines.init.tables.csv_table.SAMPLE_BYTES", 2**14)
     result = draft(path)
     assert table_settings(result)["options"] == {"header": True, **({} if kind == "one line" else {"multiLine": True})}
     assert table_settings(result)["schema"] == "note string, kind long, y long" and "max_quarantined" not in result.sections["source"]
@@ -527,7 +526,7 @@ def test_a_header_longer_than_a_piece_of_the_sample_is_read(
 ) -> None:
     columns = {f"a_column_of_a_name_that_is_rather_long_for_a_column_{number}": random.integers(0, 9, 4_000) for number in range(30)}
     path = write_csv(tmp_path / "t.csv", {**columns, "y": np.arange(4_000) % 2})
-    monkeypatch.setattr("pipelines.init.tables.delimited_table.SAMPLE_BYTES", 2**16)
+    monkeypatch.setattr("pipelines.init.tables.csv_table.SAMPLE_BYTES", 2**16)
     assert table_settings(draft(path))["options"] == {"header": True} and features(draft(path)).keys() == columns.keys()
 
 

@@ -3,8 +3,7 @@
 import pytest
 
 from pipelines.config.reading import from_yaml
-from pipelines.init.draft import Draft
-from pipelines.init.yaml_text import yaml_text
+from pipelines.init.draft import Draft, yaml_text
 
 
 def test_a_reason_stands_beside_its_setting() -> None:

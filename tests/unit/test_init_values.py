@@ -19,11 +19,10 @@ from pipelines.config.load import parse
 from pipelines.config.reading import from_yaml
 from pipelines.data.features.auto.column_facts import TypedColumn
 from pipelines.errors import ConfigError, SourceError
-from pipelines.init.draft import Draft, Request
+from pipelines.init.draft import Draft, Request, yaml_text
 from pipelines.init.drafting import draft_config
-from pipelines.init.tables.moment_forms import pattern_form
-from pipelines.init.tables.text_types import type_columns
-from pipelines.init.yaml_text import yaml_text
+from pipelines.init.tables.column_types import type_columns
+from pipelines.init.tables.date_formats import pattern_form
 
 ROWS = 400
 Values = Sequence[Any]

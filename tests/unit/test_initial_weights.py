@@ -17,10 +17,9 @@ from pipelines.config import Config, parse
 from pipelines.config.load import from_command_line
 from pipelines.config.train.init_from import InitFrom
 from pipelines.errors import ConfigError, LockstepError, TrainingError
-from pipelines.launch.init_from import add_digest, initial_weights
+from pipelines.launch.initial_weights import add_digest, initial_weights, join_place, read_weight_files
 from pipelines.launch.training_progress import TrainingProgress
 from pipelines.launch.verify import _decisive, _place
-from pipelines.launch.weight_files import join_place, read_weight_files
 from pipelines.runtime.weights import from_bytes, model_digest
 from pipelines.tasks.bind import build_task
 from pipelines.train.initial_model import fit_weights, rename

@@ -17,7 +17,7 @@ from pipelines.launch.assignment import PACKAGES, Assignment
 from pipelines.launch.cluster import cluster
 from pipelines.launch.worker import check_installed, run_attempt
 from pipelines.runtime.environment import describe_disagreement, installed_versions
-from pipelines.spark.executor_versions import check_executors
+from pipelines.spark.ambient_settings import check_executors
 
 
 def test_equal_machines_agree() -> None:

@@ -19,7 +19,7 @@ from pipelines.runtime.interrupts import (
     record_signal,
     restored_signals,
 )
-from pipelines.spark.cancellation import JOB_MARK, stop_tasks
+from pipelines.spark.job_endings import JOB_MARK, stop_tasks
 
 JOB = """
 import os, signal, sys, time
@@ -82,7 +82,7 @@ AMID_A_CALL = """
 import os, signal, time
 from pipelines.runtime import interrupts
 from pipelines.command_line import exit_on_error
-from pipelines.spark.cancellation import JobCancellation
+from pipelines.spark.job_endings import JobCancellation
 
 interrupts.REPEAT_SECONDS = 0.2
 TO_SPARK = "os.kill(os.getpid(), signal.SIGTERM); time.sleep(0.5); raise OSError('cancelled')"
@@ -109,7 +109,7 @@ def test_a_signal_amid_a_call_to_spark_does_not_cut_the_way_out_short() -> None:
 DONE = """
 import os, signal, time
 from pipelines.command_line import exit_on_error
-from pipelines.spark.cancellation import JobCancellation
+from pipelines.spark.job_endings import JobCancellation
 from pipelines.runtime.interrupts import mark_done
 
 TO_SPARK = "os.kill(os.getpid(), signal.SIGTERM)"
@@ -139,7 +139,7 @@ GONE_JAVA = """
 import logging, socket, struct, threading
 from py4j.java_gateway import GatewayParameters, JavaGateway
 from py4j.protocol import Py4JError
-from pipelines.spark.cancellation import silence_broken_connections
+from pipelines.spark.job_endings import silence_broken_connections
 
 def go():
     connection = server.accept()[0]

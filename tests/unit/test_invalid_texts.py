@@ -6,8 +6,7 @@ import pytest
 from fitting import fit
 
 from pipelines.data.features import Encoders, refusal_kind
-from pipelines.data.features.raw import python_value
-from pipelines.data.features.text.utf8 import find_invalid, null_invalid
+from pipelines.data.features.raw import find_invalid, null_invalid, python_value
 from pipelines.etl.splits.splits import ALIKE, ROW, SPLIT
 from pipelines.etl.statistics.partition import summarize_partition
 from pipelines.etl.statistics.row_sample import abridge

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pipelines.etl.statistics.key_hashes import BUCKETS, KeyHashes, has_repeats
+from pipelines.etl.statistics.partition import BUCKETS, KeyHashes, has_repeats
 
 
 def drain_hashes(*batches: np.ndarray) -> dict[str, np.ndarray]:

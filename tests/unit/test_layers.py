@@ -133,7 +133,7 @@ def test_a_module_imports_only_from_layers_below(file: Path) -> None:
         ("train", "ray"),
         ("train", "pipelines.strategies.parameter_server.worker_loop"),
         ("train", "pipelines.strategies.federated.rounds"),
-        ("train", "pipelines.monitor.beats"),
+        ("train", "pipelines.monitor.heartbeat"),
         ("strategies", "pipelines.launch.reports"),
         ("tasks", "pipelines.data.features.raw"),
         ("launch", "mlflow"),
@@ -164,7 +164,7 @@ def test_the_loop_loads_no_ray_a_worker_no_mlflow_and_the_driver_no_loop() -> No
     workers_alone = {"torch.distributed.checkpoint", "torch.distributed.tensor", "pipelines.train.loop"}
     driver = f"""
 import sys
-import pipelines.launch.run, pipelines.train.ddp.ddp, pipelines.train.exact.exact
+import pipelines.launch.training_run, pipelines.train.ddp.ddp, pipelines.train.exact.exact
 print(*sorted({workers_alone!r} & set(sys.modules)))
 """
     assert subprocess.run([sys.executable, "-c", driver], cwd=ROOT, capture_output=True, text=True, check=True).stdout == "\n"
@@ -172,7 +172,7 @@ print(*sorted({workers_alone!r} & set(sys.modules)))
 import sys
 import pipelines.train.loop
 print(*sorted({heavy!r} & set(sys.modules)))
-import pipelines.launch.replay
+import pipelines.launch.worker
 print(*sorted({heavy!r} & set(sys.modules)))
 import scipy.signal
 print(callable(scipy.signal.butter))
@@ -217,7 +217,7 @@ def test_a_packed_environment_has_what_executors_import() -> None:
 
 
 def test_a_model_asks_for_what_its_code_imports() -> None:
-    from pipelines.serving.model.model import DISTRIBUTIONS
+    from pipelines.serving.model.logged_model import DISTRIBUTIONS
 
     code = """
 import sys, pipelines.serving.model

@@ -9,12 +9,12 @@ from fitting import fit, gather_statistics
 
 from pipelines.config import TaskSettings
 from pipelines.config.dataset.dataset import Dataset
-from pipelines.config.tasks.tabular import TabularSettings as Settings
+from pipelines.config.tasks.task import TabularSettings as Settings
 from pipelines.data.features import fit_encoders
 from pipelines.data.versions.manifest import Manifest
 from pipelines.errors import ConfigError
 from pipelines.tasks.bind import build_task, task_data
-from pipelines.tasks.tables.tabular import Tabular
+from pipelines.tasks.tabular import Tabular
 
 RAW = pa.table({"x": [0.0, 1.0, 2.0], "kind": ["b", "a", "b"], "rich": [True, False, True], "price": [100.0, 300.0, 500.0]})
 

@@ -226,13 +226,13 @@ def said():
 
 atexit.register(said)  # runs last
 import torch
-from pipelines.train.reduce.all_reduce import Background
+from pipelines.train.tree_all_reduce import Background
 from pipelines.data.loader import Loader, Order
-from pipelines.data.loader.openmp import limit_openmp_threads
+from pipelines.data.loader.producer import limit_openmp_threads
 from pipelines.data.versions.versions import open_version
-import pipelines.data.loader.openmp
+import pipelines.data.loader.producer
 
-pipelines.data.loader.openmp.ThreadpoolController = None  # to look for libraries is not for a thread
+pipelines.data.loader.producer.ThreadpoolController = None  # to look for libraries is not for a thread
 loader = Loader(open_version(sys.argv[1]), "train", Order(global_batch=512), cache_bytes=0, prefetch_bytes=2**16)
 held, background = iter(loader), Background(torch.device("cpu"))
 next(held)

@@ -14,21 +14,21 @@ from trainings import StopsAfter, open_dataset, training
 from pipelines.config.train.train import Train
 from pipelines.data.loader import shard_range
 from pipelines.errors import NonFiniteError
-from pipelines.launch.replay import ReplayCheck, ReplayComparison
+from pipelines.launch.worker import ReplayCheck, ReplayComparison
 from pipelines.runtime.weights import model_digest
 from pipelines.strategies.local_sgd.local_sgd import Int8Means, LocalSgd
 from pipelines.strategies.local_sgd.settings import Settings
-from pipelines.strategies.replicas.replica import Outer
+from pipelines.strategies.replica import Outer
 from pipelines.tasks.base import Batch
 from pipelines.tasks.bind import build_task
 from pipelines.train.checkpoint.checkpoint_record import DigestLog, read_digest_log
 from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.loop import Loop
-from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.run_context import Hooks, Trained
 from pipelines.train.step_statistics import Flags
 from pipelines.train.strategy import create_strategy
+from pipelines.train.workers import WorkerContext
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 

@@ -20,13 +20,12 @@ from pipelines.train.checkpoint import run_directory
 from pipelines.train.checkpoint.checkpoint_record import RECORD
 from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.run_directory import RunDirectory
-from pipelines.train.finite import check_weights, infinite_buffers
 from pipelines.train.loop import Loop
-from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.run_context import Hooks, Trained
 from pipelines.train.saver import Saver
-from pipelines.train.step_statistics import Flags, StepResult
+from pipelines.train.step_statistics import Flags, StepResult, check_weights, infinite_buffers
 from pipelines.train.strategy import Strategy, create_strategy
+from pipelines.train.workers import WorkerContext
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 
@@ -305,7 +304,7 @@ def test_a_damaged_checkpoint_of_the_best_epoch_is_named_with_its_remedy(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, first_step: int | None
 ) -> None:
     """Without its record, before the run goes on for hours; a damage of its tensors is seen when they are read, at the end."""
-    monkeypatch.setattr("pipelines.train.epochs.improves", lambda value, best, direction: best is None)
+    monkeypatch.setattr("pipelines.train.loop.improves", lambda value, best, direction: best is None)
     config = training(home, epochs=3)
     fit_alone(config, tmp_path, stop_after=2 * EPOCH + 4)
     best = min((tmp_path / "checkpoints").iterdir())

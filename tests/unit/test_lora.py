@@ -20,9 +20,9 @@ from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.fine_tuning import LowRankChange, add_adapters, model_without_adapters
 from pipelines.train.initial_model import check_fine_tuning
 from pipelines.train.loop import Loop
-from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.run_context import Trained
 from pipelines.train.strategy import create_strategy
+from pipelines.train.workers import WorkerContext
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

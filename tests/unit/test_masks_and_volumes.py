@@ -13,14 +13,12 @@ import PIL.Image
 import pyarrow as pa
 import pytest
 
-from pipelines.applications.segmentation import resampling
-from pipelines.applications.segmentation.mask_encoder import Mask
-from pipelines.applications.segmentation.nifti import MAX_VOXELS, Voxels, read_grid, read_nifti
-from pipelines.applications.segmentation.resampling import centre, resample
+from pipelines.applications.segmentation import nifti as nifti_files
+from pipelines.applications.segmentation.encoders import Mask, Volume
+from pipelines.applications.segmentation.nifti import MAX_VOXELS, Voxels, centre, read_grid, read_nifti, resample
 from pipelines.applications.segmentation.settings import MaskSettings, VolumeSettings
-from pipelines.applications.segmentation.volume_encoder import Volume
 from pipelines.data.features import Encoders, refusal_kind
-from pipelines.data.features.media.file_kinds import UnreadableError
+from pipelines.data.features.media_files import UnreadableError
 from pipelines.data.versions.manifest import FittedEncoder
 from pipelines.data.versions.schema import to_numpy
 from pipelines.errors import ConfigError
@@ -401,13 +399,13 @@ def test_a_header_tells_the_size_and_spacing_along_the_turned_axes(zipped: bool)
 
 def test_nothing_between_two_spacings_is_larger_than_both(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = []
-    along_an_axis = resampling._resample_axis
+    along_an_axis = nifti_files._resample_axis
 
     def watch(values: np.ndarray, *arguments: Any) -> np.ndarray:
         sizes.append((resampled := along_an_axis(values, *arguments)).size)
         return resampled
 
-    monkeypatch.setattr(resampling, "_resample_axis", watch)
+    monkeypatch.setattr(nifti_files, "_resample_axis", watch)
     before = Voxels(np.zeros((4, 100, 100), np.float32), (25.0, 0.25, 0.25), np.eye(4))
     after = resample(before, (1, 1, 1), is_linear=True)
     assert after.values.shape == (100, 25, 25) and max(sizes) <= max(before.values.size, after.values.size)

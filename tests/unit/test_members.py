@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from pipelines.config.tasks.tabular import TabularSettings as Settings
+from pipelines.config.tasks.task import TabularSettings as Settings
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.tasks.base import Batch, Data
 from pipelines.tasks.stages import Link, Stage
-from pipelines.tasks.tables.tabular import Average, Tabular
+from pipelines.tasks.tabular import Average, Tabular
 
 FEATURES = tuple(TensorColumn(name=name, dtype="float32") for name in ("age", "hours"))
 TARGETS = {

@@ -19,11 +19,10 @@ from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.ddp.ddp import DataParallel
 from pipelines.train.evaluate import Evaluation
 from pipelines.train.loop import Loop
-from pipelines.train.mesh import Mesh
-from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.run_context import Hooks, Trained
 from pipelines.train.step_statistics import Flags
 from pipelines.train.strategy import create_strategy
+from pipelines.train.workers import Mesh, WorkerContext
 
 SETTINGS: dict[str, Any] = {"shards": 8, "global_batch": 64, "epochs": 1, "checkpoint": {"every_steps": 10}}
 

@@ -10,13 +10,13 @@ from test_effects import values_with
 from torch.nn import functional
 
 from pipelines.config import parse
-from pipelines.config.tasks.vision import VisionSettings
+from pipelines.config.tasks.task import VisionSettings
 from pipelines.data.loader import shard_range
 from pipelines.data.versions.schema import ROW_KEYS, TensorColumn
 from pipelines.errors import ConfigError
+from pipelines.tasks.augmentation import Mixing, beta_quantiles, neighbours
 from pipelines.tasks.base import Batch, Data
-from pipelines.tasks.images.augmentation import Mixing, beta_quantiles, neighbours
-from pipelines.tasks.images.vision import Vision
+from pipelines.tasks.vision import Vision
 
 ROWS, HEIGHT, WIDTH = 96, 9, 12
 KEYS = torch.arange(ROWS) * 7_919

@@ -11,7 +11,7 @@ from pipelines.errors import ConfigError
 from pipelines.launch.checks import check_training
 from pipelines.tasks.base import Task
 from pipelines.tasks.bind import build_task
-from pipelines.train.epochs import breaks_tie, improves
+from pipelines.train.loop import breaks_tie, improves
 from pipelines.train.run_context import State
 
 

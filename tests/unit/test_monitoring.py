@@ -17,7 +17,7 @@ from textfiles import TextFiles
 from pipelines.config import parse
 from pipelines.data.versions.data_profile import SparkStage, Survey
 from pipelines.data.versions.manifest import Manifest, SplitSummary
-from pipelines.monitor.gauges import GAUGES, STEP, STEPS
+from pipelines.launch.reports import GAUGES, STEP, STEPS
 from pipelines.report.data_profile.textfile import metrics_text, write_metrics
 
 ROOT = Path(__file__).parents[2] / "cluster/monitoring"

@@ -9,15 +9,15 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrizations import spectral_norm
 from torch.optim import AdamW
 
-from pipelines.applications.language.networks import GPT, TokenVocabulary
+from pipelines.applications.language.network import GPT, TokenVocabulary
 from pipelines.config.train.train import Train
 from pipelines.errors import ConfigError
 from pipelines.train.fine_tuning import parameter_groups
 from pipelines.train.initial_model import check_fine_tuning
 from pipelines.train.optimizers import MATRICES, Muon, hidden_matrices
-from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.step_statistics import Flags
 from pipelines.train.strategy import create_strategy
+from pipelines.train.workers import WorkerContext
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -20,8 +20,7 @@ from pipelines.config import Config, load, parse
 from pipelines.config.tasks.functions import FunctionSettings, read_task
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.errors import ConfigError
-from pipelines.notebook.function_source import function_task
-from pipelines.notebook.section_values import task_values
+from pipelines.notebook.python_config import function_task, task_values
 from pipelines.tasks.data import Data
 from pipelines.tasks.network_function import NetworkFunction
 

@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from pipelines.config.tasks.tabular import NumberEmbedding, TabularSettings
+from pipelines.config.tasks.task import NumberEmbedding, TabularSettings
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch, Data
-from pipelines.tasks.tables.tabular import Periodic, PiecewiseLinear, Tabular, number_embedding
+from pipelines.tasks.tabular import Periodic, PiecewiseLinear, Tabular, number_embedding
 
 KINDS = ("piecewise", "periodic")
 COLUMNS = (

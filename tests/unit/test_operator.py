@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from pipelines.applications.science.fourier_operator import FourierLayer
-from pipelines.applications.science.mean_fields import RepeatFeature
+from pipelines.applications.science.metrics import RepeatFeature
 from pipelines.applications.science.settings import OperatorSettings
-from pipelines.applications.science.task import Operator
+from pipelines.applications.science.task import FourierLayer, Operator
 from pipelines.data.versions.manifest import FittedEncoder
 from pipelines.data.versions.schema import ROW_NUMBERS, TensorColumn
 from pipelines.errors import ConfigError, DatasetError

@@ -9,17 +9,17 @@ import PIL.ImageOps
 import pyarrow as pa
 import pytest
 
-from pipelines.applications.detection.encoder import Boxes
+from pipelines.applications.detection.encoders import Boxes
 from pipelines.applications.detection.settings import BoxesSettings
-from pipelines.applications.segmentation.mask_encoder import Mask
+from pipelines.applications.segmentation.encoders import Mask
 from pipelines.applications.segmentation.settings import MaskSettings, VolumeSettings
 from pipelines.config.features import encoder_settings
 from pipelines.config.features.arrays import ImageSettings
 from pipelines.config.features.base import EncoderSettings
 from pipelines.data.features.arrays import Image
-from pipelines.data.features.orientation import orientation, turn
+from pipelines.data.features.media_files import orientation, turn
 from pipelines.data.versions.schema import Role, TensorColumn, to_numpy
-from pipelines.init.media.pictures import _decode
+from pipelines.init.media.images import _decode
 
 ORIENTATIONS = range(1, 9)
 TAG = 274

@@ -6,12 +6,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from pipelines.config.tasks.vision import VisionSettings
+from pipelines.config.tasks.task import VisionSettings
 from pipelines.data.versions.schema import ROW_KEYS, TensorColumn
 from pipelines.errors import ConfigError
+from pipelines.tasks.augmentation import change_pictures
 from pipelines.tasks.data import Data
-from pipelines.tasks.images.augmentation import change_pictures
-from pipelines.tasks.images.vision import Vision
+from pipelines.tasks.vision import Vision
 
 ROWS, HEIGHT, WIDTH = 400, 9, 12
 KEYS = torch.arange(ROWS) * 7_919

@@ -8,11 +8,10 @@ import pytest
 from page_parts import render_parts
 
 from pipelines.report.evaluation import FOLDER, SplitEvaluation, archive_name, pack, read_splits, unpack
-from pipelines.report.figures.curves import calibration_error, class_curves, wilson
+from pipelines.report.figures.class_curves import calibration_error, class_curves, wilson
 from pipelines.report.figures.svg_figures import SvgFigure, draw_figures
-from pipelines.report.pictures import MOST_BYTES, split_pictures, worst_tables
+from pipelines.report.page_parts import MOST_BYTES, class_tables, slice_tables, split_pictures, worst_tables
 from pipelines.report.run_data import ATTEMPTS, collect
-from pipelines.report.tables import class_tables, slice_tables
 
 
 def binary_evaluation(**tables: Any) -> SplitEvaluation:

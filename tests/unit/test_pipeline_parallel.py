@@ -12,17 +12,17 @@ from trainings import training
 
 from pipelines.applications.language.settings import LanguageSettings
 from pipelines.applications.language.task import Language
-from pipelines.config.tasks.vision import VisionSettings
+from pipelines.config.tasks.task import VisionSettings
 from pipelines.config.train.train import Train
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.errors import ConfigError, NonFiniteError
 from pipelines.strategies.sharded.pipelined import Microbatches, Pipelined
 from pipelines.strategies.sharded.stages import microbatches_per_step, stages_by_place
 from pipelines.tasks.base import Batch, Data, Task
-from pipelines.tasks.images.vision import Vision
-from pipelines.train.reduce.context import WorkerContext
+from pipelines.tasks.vision import Vision
 from pipelines.train.step_statistics import Flags
 from pipelines.train.strategy import create_strategy, strategy_class
+from pipelines.train.workers import WorkerContext
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 

@@ -9,7 +9,7 @@ from polluted.outcomes import judge
 from polluted.pollutions import RECORD_POLLUTIONS, Style, all_cases, clean_tables, pollute_file, pollute_record, write_in_form
 
 from pipelines.errors import SourceError
-from pipelines.init.tables.files import find_table
+from pipelines.init.tables.find_table import find_table
 
 LEAST_GOOD = 0.98
 

@@ -5,9 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.report.cost import kilowatt_hours, worker_hours
-from pipelines.report.events import run_events
-from pipelines.report.run_data import RunData, TrainingAttempt
+from pipelines.report.run_data import RunData, TrainingAttempt, kilowatt_hours, run_events, worker_hours
 from pipelines.report.run_page import run_page
 from pipelines.tracking.history import History, Point
 from pipelines.tracking.system import METRIC, ProcessorPower

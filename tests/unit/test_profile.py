@@ -12,10 +12,10 @@ from unittest.mock import Mock
 import pytest
 import torch
 
-from pipelines.config.train.profile import Profile
+from pipelines.config.train.base import Profile
 from pipelines.errors import TrainingError
 from pipelines.launch.diagnostics import _profile_lines
-from pipelines.monitor.beats import WorkerBeat, parse_beat
+from pipelines.monitor.heartbeat import WorkerBeat, parse_beat
 from pipelines.monitor.profile import StepProfiler
 from pipelines.monitor.stack_dump import describe_worker, describe_workers, remote_stack, stack
 from pipelines.train.checkpoint.run_directory import RunDirectory

@@ -15,15 +15,14 @@ from test_pictures import binary_evaluation
 from pipelines.config import parse
 from pipelines.data.features import fit_encoders
 from pipelines.data.features.encoding import needs
-from pipelines.data.versions import raw_rows as raw_row_files
-from pipelines.data.versions.attempt import Attempt, merge_reports
-from pipelines.data.versions.commit import remove_unnamed
-from pipelines.data.versions.raw_rows import read_raw_rows, write_raw_rows
+from pipelines.data.versions import raw_inputs
+from pipelines.data.versions.commit import Attempt, merge_reports, remove_unnamed
+from pipelines.data.versions.raw_inputs import read_raw_rows, write_raw_rows
 from pipelines.etl.quality import REASON
 from pipelines.etl.splits.splits import PART, PLACE
 from pipelines.etl.write import RawRowSelection, WritingJob, _write_part, splits_with_raw_rows
 from pipelines.report.evaluation import FOLDER, SplitEvaluation, add_raw_rows, pack, read_splits, unpack
-from pipelines.report.pictures import worst_tables
+from pipelines.report.page_parts import worst_tables
 
 ROWS = 300
 LOCAL = LocalFileSystem()
@@ -134,5 +133,5 @@ def test_every_column_is_shown(tmp_path: Path) -> None:
     raw = {f"c{number}": [number] for number in range(30)}
     split = binary_evaluation(worst={"row": [1], "loss": [2.0], "true": ["a"], "predicted": ["b"]}, worst_rows=raw)
     page = render_parts(*worst_tables([SplitEvaluation("test", {**split.summary, "shapes": {}}, split.tables)], ["c7"]))
-    assert all(f">c{number}</th>" in page for number in range(30)) and raw_row_files.MOST_COLUMNS >= 30
+    assert all(f">c{number}</th>" in page for number in range(30)) and raw_inputs.MOST_COLUMNS >= 30
     assert page.index(">c7</th>") < page.index(">row</th>")

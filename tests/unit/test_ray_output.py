@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from ray._private import worker
 
-from pipelines.launch import ray_output
-from pipelines.launch.ray_output import RayOutput
+from pipelines.launch import cluster
+from pipelines.launch.cluster import RayOutput
 from pipelines.runtime.compat.ray import filtered_output
 from pipelines.train.checkpoint.run_directory import RunDirectory
 
@@ -26,7 +26,7 @@ def batch(*lines: str, pid: Any = 7, is_err: bool = True, actor: str = "RayTrain
 
 def test_reports_of_a_death_are_kept_and_the_output_of_tasks_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    monkeypatch.setattr(ray_output.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(cluster.time, "monotonic", lambda: now[0])
     output = RayOutput()
     assert output.write(RunDirectory(str(tmp_path))) == "" and not list(tmp_path.iterdir())
     assert output.hide_reports(batch("loss 0.5", "step 3", is_err=False)) == ["loss 0.5", "step 3"]

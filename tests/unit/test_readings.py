@@ -11,9 +11,9 @@ from torch import Tensor
 from trainings import training
 
 from pipelines.train import loop, run_context
-from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.run_context import Trained
 from pipelines.train.step_statistics import PendingSteps
+from pipelines.train.workers import WorkerContext
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.data.sources.text.csv_validation import IN_DOUBT, NOT_TEXT, NUL, QUOTES, SURROGATE
-from pipelines.data.sources.text.records import Dialect, cut
+from pipelines.data.sources.text.records import IN_DOUBT, NOT_TEXT, NUL, QUOTES, SURROGATE, Dialect, cut
 from pipelines.errors import SourceError
 
 LINES = Dialect(quote='"')

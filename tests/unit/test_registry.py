@@ -21,15 +21,25 @@ from shared_models import SharedProcesses, shared_processes
 
 from pipelines.config.serving import Registry
 from pipelines.errors import ConfigError, CorruptError, DatasetError, SourceError, TrackingError
-from pipelines.serving.model.columns import fitting_rows, misfits
-from pipelines.serving.model.model import download_model
+from pipelines.serving.model.column_casts import fitting_rows, misfits
+from pipelines.serving.model.logged_model import download_model
 from pipelines.serving.model.predictor import Predictor
 from pipelines.serving.model.process import ModelProcess
-from pipelines.serving.registry import alias, measure
-from pipelines.serving.registry.gates import Judgement, at_least, at_most, bounds, skip_reasons
-from pipelines.serving.registry.measure import Predictions, _is_no_worse, _judge_slices, _reproduces_logged_metric, judge_predictions
-from pipelines.serving.registry.run import rollback
-from pipelines.serving.registry.target import ComparisonTarget, bootstrap_comparison, class_metric, quantity_metric
+from pipelines.serving.registry import alias, gates
+from pipelines.serving.registry.champion_comparison import ComparisonTarget, bootstrap_comparison, class_metric, quantity_metric
+from pipelines.serving.registry.gates import (
+    Judgement,
+    Predictions,
+    _is_no_worse,
+    _judge_slices,
+    _reproduces_logged_metric,
+    at_least,
+    at_most,
+    bounds,
+    judge_predictions,
+    skip_reasons,
+)
+from pipelines.serving.registry.promote import rollback
 
 
 @given(st.lists(st.tuples(st.booleans(), st.sampled_from([0.1, 0.2, 0.5, 0.9]), st.integers(0, 3)), min_size=2, max_size=30))
@@ -117,7 +127,7 @@ def folder(served: Served, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def model(folder: Path, processes: SharedProcesses) -> Iterator[Path]:
     """The model's folder, whose process is the same for all tests."""
-    with processes.within(measure):
+    with processes.within(gates):
         yield folder
 
 

@@ -27,7 +27,7 @@ from config_remedies import GONE
 
 from pipelines.config.load import parse
 from pipelines.errors import ConfigError, LockstepError
-from pipelines.serving.http.forms import RequestError
+from pipelines.serving.http.request import RequestError
 
 CASES = {
     **remedy_cases.CASES,
@@ -284,7 +284,7 @@ TRIED_ELSEWHERE: dict[str, tuple[str, str]] = {
 MOST_WAITING = 2
 TRIED_BY = {
     "pipelines/config/train/init_from.py": "unit/test_initial_weights.py",
-    "pipelines/launch/weight_files.py": "unit/test_initial_weights.py",
+    "pipelines/launch/initial_weights.py": "unit/test_initial_weights.py",
     "pipelines/train/initial_model.py": "unit/test_initial_weights.py",
     "pipelines/train/fine_tuning.py": "unit/test_fine_tuning.py and unit/test_lora.py",
 }

@@ -8,9 +8,9 @@ import pytest
 from trainings import training
 
 from pipelines.errors import ConfigError
-from pipelines.launch.replay import ReplayCheck
 from pipelines.launch.training_progress import TrainingProgress
 from pipelines.launch.verify import _place, _replay_config
+from pipelines.launch.worker import ReplayCheck
 from pipelines.train.checkpoint.checkpoint_record import DigestLog
 from pipelines.train.step_statistics import Flags
 

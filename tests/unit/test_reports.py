@@ -16,7 +16,7 @@ from pipelines.report.evaluation import archive_name
 from pipelines.report.run_data import TrainingAttempt
 from pipelines.tasks.details import EvaluationData
 from pipelines.train.checkpoint.run_directory import ATTEMPT, ATTEMPTS, DEATHS, PROGRESS, STOP, RunDirectory
-from pipelines.train.reduce.context import WorkerContext
+from pipelines.train.workers import WorkerContext
 
 
 def begin(uri: str) -> RankZeroReports:

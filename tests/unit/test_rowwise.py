@@ -15,15 +15,14 @@ from py4j.protocol import Py4JNetworkError
 from pyspark.errors import PySparkException
 
 from pipelines.data.rowwise.engine import Evaluator
-from pipelines.data.rowwise.translate import carry_column, rowwise, source_columns, to_duckdb_sql
-from pipelines.data.rowwise.untranslatable import UntranslatableError
+from pipelines.data.rowwise.translate import UntranslatableError, carry_column, rowwise, source_columns, to_duckdb_sql
 from pipelines.data.versions.manifest import Manifest, ServedQuery
 from pipelines.data.versions.schema import schema_to_text
 from pipelines.errors import SourceError
-from pipelines.etl.served import check as served_check
-from pipelines.etl.served import translation as served
-from pipelines.etl.served.check_rows import hostile_rows
-from pipelines.serving.model.model import drop_unproven_query
+from pipelines.etl import served_query
+from pipelines.etl import served_query as served
+from pipelines.etl.served_query import hostile_rows
+from pipelines.serving.model.logged_model import drop_unproven_query
 
 
 def test_a_condition_may_begin_with_the_word_of_a_statement() -> None:
@@ -115,9 +114,9 @@ def test_the_database_is_closed_also_after_a_failure(monkeypatch: pytest.MonkeyP
         databases.append(evaluator)
         raise UntranslatableError("another value")
 
-    monkeypatch.setattr(served_check, "_prove", fail)
+    monkeypatch.setattr(served_query, "_prove", fail)
     with pytest.raises(UntranslatableError, match="another value"):
-        served_check.prove(*[None] * 3)  # type: ignore[arg-type]
+        served_query.prove(*[None] * 3)  # type: ignore[arg-type]
     with pytest.raises(duckdb.ConnectionException):
         databases[0].types(pa.schema({"x": pa.int64()}), ['"x" + 1'])
 

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 from versions import write_version
 
-from pipelines.data.versions.checksummed_json import seal, unseal
 from pipelines.data.versions.schema import schema_to_text
+from pipelines.data.versions.storage import seal, unseal
 from pipelines.data.versions.versions import open_version
 from pipelines.errors import CorruptError
 

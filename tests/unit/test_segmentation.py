@@ -12,14 +12,12 @@ from torch import Tensor
 from torchmetrics.classification import MulticlassConfusionMatrix, MulticlassJaccardIndex
 from torchmetrics.segmentation import DiceScore
 
-from pipelines.applications.segmentation.mean_masks import PixelShares
-from pipelines.applications.segmentation.metrics import dice, foreground_dice, iou, row_confusions
-from pipelines.applications.segmentation.patches import Patches, change_curve
+from pipelines.applications.segmentation.metrics import PixelShares, dice, foreground_dice, iou, row_confusions
+from pipelines.applications.segmentation.network import OverPixels, UNet, tile_starts, tile_weights
 from pipelines.applications.segmentation.settings import SegmentationSettings
-from pipelines.applications.segmentation.task import Segmentation
-from pipelines.applications.segmentation.unet import OverPixels, UNet, tile_starts, tile_weights
+from pipelines.applications.segmentation.task import Patches, Segmentation, change_curve
 from pipelines.config.load import parse
-from pipelines.data.loader.permutations import row_keys
+from pipelines.data.loader.order import row_keys
 from pipelines.data.versions.manifest import FittedEncoder
 from pipelines.data.versions.schema import ROW_KEYS, ROW_NUMBERS, TensorColumn
 from pipelines.errors import ConfigError

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 import torch
 
-from pipelines.applications.series.encoder import Series
+from pipelines.applications.series.encoders import Series
 from pipelines.applications.series.settings import SeriesSettings, SeriesTaskSettings
 from pipelines.applications.series.task import OverSeries, SeriesTask, limit_deviations
 from pipelines.data.features import Encoders, refusal_kind

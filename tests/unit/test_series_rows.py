@@ -14,11 +14,11 @@ from pipelines.config import parse
 from pipelines.config.dataset.windows import WindowSettings
 from pipelines.config.serving import Endpoint
 from pipelines.errors import SourceError
-from pipelines.serving.http.schema import openapi
+from pipelines.serving.http.openapi import openapi
 from pipelines.serving.http.served_model import ServedModel, example_row
 from pipelines.serving.model import REFUSED, Predictor
-from pipelines.serving.model.series import SeriesInputs, _floats, add_windows_to_rows
-from pipelines.serving.model.signature import model_signature
+from pipelines.serving.model.scoring import model_signature
+from pipelines.serving.model.series_windows import SeriesInputs, _floats, add_windows_to_rows
 from pipelines.tasks.bind import build_task
 
 WINDOWS = {"order": "hour", "by": "meter", "lags": {"load": 1}, "rolling": {"load": {"mean": 2, "max": 2}}}

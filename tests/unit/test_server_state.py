@@ -25,19 +25,18 @@ from pipelines.config.train.train import Train
 from pipelines.data.loader import Loader, Order
 from pipelines.errors import ConfigError, NonFiniteError, TrainingError
 from pipelines.runtime.weights import digests
-from pipelines.strategies.parameter_server.actor import ServerActor
 from pipelines.strategies.parameter_server.messages import BLOCK, SUMS_OF_STEP, Plan, Push, blocks, divide_parameters
 from pipelines.strategies.parameter_server.parameter_server import ParameterServerStrategy
 from pipelines.strategies.parameter_server.server import Server
-from pipelines.strategies.parameter_server.server_calls import Servers
+from pipelines.strategies.parameter_server.server_actors import ServerActor, Servers
 from pipelines.strategies.parameter_server.watermarks import Watermarks
 from pipelines.strategies.parameter_server.worker_loop import Streams, WorkerLoop
 from pipelines.strategies.parameter_server.worker_model import WorkerModel
 from pipelines.tasks.base import Batch
 from pipelines.train.exact.exact import Exact
-from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.step_statistics import Flags
 from pipelines.train.update import learning_rate
+from pipelines.train.workers import WorkerContext
 
 SHARDS, STEPS = 4, 6
 
@@ -261,8 +260,8 @@ class Handle:
 
 
 def test_workers_that_send_nothing_are_named_and_a_longer_timeout_waits_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipelines.strategies.parameter_server.server_calls.ray.get", list)
-    monkeypatch.setattr("pipelines.strategies.parameter_server.actor.PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr("pipelines.strategies.parameter_server.server_actors.ray.get", list)
+    monkeypatch.setattr("pipelines.strategies.parameter_server.server_actors.PATIENCE_SECONDS", 0.05)
     train = make_settings("sync", 1)
     served, was_asked, actor = worker(train), Event(), ServerActor("")
     plan = make_plan(train, served)

@@ -20,7 +20,7 @@ from pipelines.strategies.sharded.sharded import Sharded
 from pipelines.train.checkpoint.checkpoint_record import differing_tensors, read_digest_log
 from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.initial_model import first_model
-from pipelines.train.reduce.context import WorkerContext
+from pipelines.train.workers import WorkerContext
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 

@@ -3,7 +3,7 @@
 import pytest
 from pyspark.sql.types import StringType, StructField, StructType
 
-from pipelines.config.messages.counting import name_list, show_count, verb_for
+from pipelines.config.messages.words import name_list, show_count, verb_for
 from pipelines.data.sources.text.records import Dialect, cut
 from pipelines.errors import ConfigError, SourceError
 from pipelines.etl.quality import check_rows_left

@@ -15,7 +15,7 @@ from pipelines.config.kinds import Kinds
 from pipelines.config.slices import ROOMS, slice_modules
 from pipelines.config.source.source import TABLES
 from pipelines.config.tasks.task import TASKS
-from pipelines.config.train.strategies import STRATEGIES
+from pipelines.config.train.strategy import STRATEGIES
 
 ROOT = Path(__file__).parents[2]
 KINDS: tuple[Kinds, ...] = (ENCODERS, TASKS, TABLES, STRATEGIES)
@@ -24,13 +24,13 @@ COMMON_WORDS = {"boosting", "boxes", "bytes", "characters", "language", "mask", 
 """Names of kinds that are also words of SQL, of other libraries and of the core: bytes of a file, words of a text, a model of Spark ML."""
 REST = """
 import sys
-import pipelines.api, pipelines.commands, pipelines.launch.run, pipelines.report.run_page, pipelines.init.drafting
+import pipelines.api, pipelines.commands, pipelines.launch.training_run, pipelines.report.run_page, pipelines.init.drafting
 from pathlib import Path
 from pipelines.config import load, reference
 from pipelines.config.features import ENCODERS
 from pipelines.config.source.source import TABLES
 from pipelines.config.tasks.task import TASKS
-from pipelines.config.train.strategies import STRATEGIES
+from pipelines.config.train.strategy import STRATEGIES
 from pipelines.errors import ConfigError
 from pipelines.init.draft import Request
 from pipelines.init.drafting import draft_config

@@ -12,7 +12,8 @@ from fitting import column_statistics
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.data.features import exact_sums, sample, statistics
+from pipelines.data.features import exact_sums, statistics
+from pipelines.data.features import statistics as statistics_module
 from pipelines.data.features.base import COUNTS, MOMENTS, SAMPLE
 from pipelines.data.features.statistics import Accumulator, Statistics, combine_summaries, statistics_from_summary
 from pipelines.errors import ConfigError
@@ -90,7 +91,7 @@ def test_p6_any_order_and_partitioning_give_the_same_statistics(data: st.DataObj
     cuts = sorted(data.draw(st.lists(st.integers(0, len(values)), max_size=4)))
     rows = pa.array(values, pa.float64())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sample, "SAMPLE_ROWS", 5)
+        patch.setattr(statistics_module, "SAMPLE_ROWS", 5)
         patch.setattr(statistics, "_PENDING_COUNTS", 3)
         unpartitioned = partition_statistics(rows, order, [])
         cut = partition_statistics(rows.take(pa.array(shuffled, pa.int64())), order[shuffled], cuts)
@@ -98,7 +99,7 @@ def test_p6_any_order_and_partitioning_give_the_same_statistics(data: st.DataObj
 
 
 def test_sample_is_the_rows_of_smallest_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sample, "SAMPLE_ROWS", 3)
+    monkeypatch.setattr(statistics_module, "SAMPLE_ROWS", 3)
     order = np.array([9, 2, 2**64 - 1, 4, 0, 7], np.uint64)
     statistics = partition_statistics(pa.array([9.0, 2.0, 1.0, None, 0.5, 7.0]), order, [2])
     assert statistics.sample is not None

@@ -14,15 +14,13 @@ import torch
 import torch.distributed as dist
 from groups import run_group
 
-from pipelines.monitor import stragglers
+from pipelines.monitor import worker_monitor
 from pipelines.monitor import worker_monitor as worker_watch
-from pipelines.monitor.beats import WorkerBeat, newest_group, parse_beat
-from pipelines.monitor.heartbeat import Heartbeat
-from pipelines.monitor.stragglers import Stragglers, compare
-from pipelines.monitor.worker_monitor import HangDetector
+from pipelines.monitor.heartbeat import Heartbeat, WorkerBeat, newest_group, parse_beat
+from pipelines.monitor.worker_monitor import HangDetector, Stragglers, compare
 from pipelines.train.checkpoint.run_directory import RunDirectory
-from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.step_clock import StepClock
+from pipelines.train.workers import WorkerContext
 
 
 def comparisons(
@@ -179,7 +177,7 @@ def half_stopped(process: int, seconds: float, finished: Event) -> None:
 
 @pytest.mark.slow
 def test_a_worker_that_is_stopped_for_most_of_the_time_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stragglers, "COMPARE_SECONDS", 0.7)
+    monkeypatch.setattr(worker_monitor, "COMPARE_SECONDS", 0.7)
     monkeypatch.setattr(worker_watch, "POLL_SECONDS", {True: 0.1})
     run, lines, tags, named = RunDirectory(str(tmp_path / "run")), list[str](), dict[str, Any](), Event()
 

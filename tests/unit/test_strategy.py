@@ -13,19 +13,18 @@ from torch import Tensor, nn
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
 from pipelines.config.plugins import import_class
-from pipelines.config.tasks.tabular import TabularSettings as Settings
-from pipelines.config.train.strategies import STRATEGIES, strategy_kinds_with
-from pipelines.config.train.strategy import StrategySettings
+from pipelines.config.tasks.task import TabularSettings as Settings
+from pipelines.config.train.strategy import STRATEGIES, StrategySettings, strategy_kinds_with
 from pipelines.config.train.train import Train
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.errors import ConfigError, TrainingError
 from pipelines.tasks.base import Batch, Data
-from pipelines.tasks.tables.tabular import Tabular
+from pipelines.tasks.tabular import Tabular
+from pipelines.train import tree_all_reduce
 from pipelines.train.ddp import ddp
-from pipelines.train.reduce import transports
-from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.step_statistics import Flags, StepResult
 from pipelines.train.strategy import Strategy, create_strategy, strategy_class
+from pipelines.train.workers import WorkerContext
 
 COLUMNS = (
     TensorColumn(name="x", dtype="float32", shape=(6,)),
@@ -48,10 +47,12 @@ def test_every_name_leads_to_a_strategy_and_reproducible_ones_can_be_verified() 
 
 def test_what_is_no_strategy_is_refused_by_name() -> None:
     class Misled(StrategySettings):
-        implementation = "pipelines.train.mesh:Mesh"
+        implementation = "pipelines.train.workers:Mesh"
         kind: str = "misled"
 
-    with pytest.raises(ConfigError, match=r"train.strategy: 'pipelines.train.mesh:Mesh' is not a strategy; it must name a class derived"):
+    with pytest.raises(
+        ConfigError, match=r"train.strategy: 'pipelines.train.workers:Mesh' is not a strategy; it must name a class derived"
+    ):
         strategy_class(Train(strategy=Misled()))
 
 
@@ -131,7 +132,7 @@ def steps_in_a_group(context: WorkerContext) -> dict[str, Any]:
     results["own batch norm"] = one_step(context, train(), SHARES["equal"], batch_norm=True)
     ddp._CPU_BUCKET_MB = 1e-4
     results["many buckets, in memory"] = two_steps(context, in_memory=True)
-    transports._map_file = lambda *_: None  # as on another machine
+    tree_all_reduce._map_file = lambda *_: None  # as on another machine
     results["many buckets, sent"] = two_steps(context)
     return results
 
@@ -243,7 +244,7 @@ class Unused(nn.Linear):
 
 def take_refused_step(context: WorkerContext, model: type[nn.Module], way: str) -> None:
     if way == "sent":
-        transports._map_file = lambda *_: None
+        tree_all_reduce._map_file = lambda *_: None
     compression = "none" if way in ("in memory", "sent") else way
     strategy = ddp.DataParallel(train(strategy={"kind": "ddp", "compression": compression}), task(), model, context)
     strategy.step(part(rows(), (12, 12), context.rank), 0, 0.1, NO_FLAGS)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from shape import imported_names
 
-from pipelines.config.train.strategies import STRATEGIES
+from pipelines.config.train.strategy import STRATEGIES
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = sorted(kind for kind, settings in STRATEGIES.by_name.items() if settings.__module__.startswith("pipelines.strategies."))
@@ -30,7 +30,7 @@ from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.run_context import Hooks
 from pipelines.train.loop import Loop
-from pipelines.train.reduce.context import WorkerContext
+from pipelines.train.workers import WorkerContext
 from pipelines.train.strategy import create_strategy
 from trainings import open_dataset, training
 
@@ -99,7 +99,7 @@ def test_a_strategy_in_a_package_of_its_own_trains_as_the_built_in_one(tmp_path:
     tree = copy_without("local_sgd", tmp_path / "tree")
     code = f"""{TRAINS}
 from pipelines.config import reference
-from pipelines.config.train.strategies import STRATEGIES
+from pipelines.config.train.strategy import STRATEGIES
 print("together_later" in STRATEGIES.by_name, "local_sgd" in STRATEGIES.by_name, "### `together_later`" in reference.reference_page())
 print(trained("together_later", {settings}), trained("apart.settings:Settings", {settings}))
 try:
@@ -118,9 +118,9 @@ except Exception as error:
 @pytest.mark.parametrize("kind", FOLDERS)
 def test_without_its_folder_everything_else_works(tmp_path: Path, kind: str) -> None:
     code = f"""{TRAINS}
-import pipelines.api, pipelines.commands, pipelines.launch.replay, pipelines.launch.run, pipelines.launch.verify
+import pipelines.api, pipelines.commands, pipelines.launch.worker, pipelines.launch.training_run, pipelines.launch.verify
 from pipelines.config import load, reference
-from pipelines.config.train.strategies import STRATEGIES
+from pipelines.config.train.strategy import STRATEGIES
 from pipelines.errors import ConfigError
 from pipelines.launch.checks import check_training
 print(pipelines.api.__file__)
@@ -150,7 +150,7 @@ def test_reading_a_config_with_any_strategy_imports_no_torch(tmp_path: Path) -> 
     code = """
 import sys
 from pipelines.config import parse
-from pipelines.config.train.strategies import STRATEGIES
+from pipelines.config.train.strategy import STRATEGIES
 for kind in STRATEGIES.by_name:
     STRATEGIES.class_for(kind)
 print(*sorted({"torch", "ray", "numpy", "pyarrow", "mlflow"} & set(sys.modules)))

@@ -16,15 +16,15 @@ from pipelines.applications.trees.task import Trees
 from pipelines.config import Config
 from pipelines.data.loader.reader import Reader
 from pipelines.errors import ConfigError
-from pipelines.tasks.bag import frequent_counts
 from pipelines.tasks.bind import build_task, check_task
-from pipelines.tasks.tables.tabular import Perceptron
+from pipelines.tasks.tabular import Perceptron
+from pipelines.tasks.text import frequent_counts
 from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.loop import Loop
-from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.run_context import Hooks
 from pipelines.train.strategy import create_strategy
+from pipelines.train.workers import WorkerContext
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -28,22 +28,22 @@ from torch.nn import functional
 
 from pipelines.config import load
 from pipelines.config.serving import Endpoint
-from pipelines.config.tasks.tabular import TabularSettings
+from pipelines.config.tasks.task import TabularSettings
 from pipelines.data.features import Encoders
 from pipelines.data.versions.manifest import FittedEncoder
 from pipelines.data.versions.plain import commit_arrays
 from pipelines.data.versions.schema import schema_to_text, to_numpy
 from pipelines.errors import ConfigError
-from pipelines.serving.http.schema import openapi
+from pipelines.serving.http.openapi import openapi
 from pipelines.serving.http.served_model import ServedModel
 from pipelines.serving.model import Predictor
-from pipelines.serving.model.signature import model_signature
+from pipelines.serving.model.scoring import model_signature
 from pipelines.tasks.answers import find_answer
 from pipelines.tasks.base import Batch
 from pipelines.tasks.bind import check_task, task_data
 from pipelines.tasks.metrics.accumulation import Loss
 from pipelines.tasks.metrics.table import metric_values
-from pipelines.tasks.tables.tabular import Tabular
+from pipelines.tasks.tabular import Tabular
 from pipelines.tasks.targets.base import Target
 
 ROWS = 300

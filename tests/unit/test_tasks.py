@@ -12,11 +12,11 @@ from sklearn import metrics as sklearn_metrics
 from torch import nn
 from torch.nn import functional
 
-from pipelines.config.tasks.tabular import TabularSettings as Settings
+from pipelines.config.tasks.task import TabularSettings as Settings
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch, Data
-from pipelines.tasks.tables.tabular import Tabular
+from pipelines.tasks.tabular import Tabular
 
 ROWS = 257
 FEATURE = TensorColumn(name="x", dtype="float32", shape=(4,))

@@ -5,13 +5,12 @@ from dataclasses import replace
 import pytest
 import torch
 
-from pipelines.config.tasks.tabular import TabularSettings
-from pipelines.config.tasks.vision import VisionSettings
+from pipelines.config.tasks.task import TabularSettings, VisionSettings
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch, Data
-from pipelines.tasks.images.vision import Vision
-from pipelines.tasks.tables.tabular import Tabular
+from pipelines.tasks.tabular import Tabular
+from pipelines.tasks.vision import Vision
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

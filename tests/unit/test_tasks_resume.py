@@ -17,8 +17,8 @@ from pipelines.tasks.base import Task
 from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.loop import Loop
-from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.strategy import create_strategy
+from pipelines.train.workers import WorkerContext
 
 pytestmark = [pytest.mark.slow, pytest.mark.full, pytest.mark.usefixtures("one_thread")]
 

@@ -14,12 +14,12 @@ from pipelines.applications.recommendation.settings import NextItemSettings
 from pipelines.applications.speech.task import Speech, augment
 from pipelines.config import TaskSettings
 from pipelines.config.tasks.task import TASKS
-from pipelines.data.loader.permutations import row_keys
+from pipelines.data.loader.order import row_keys
 from pipelines.data.versions.manifest import FittedEncoder
 from pipelines.data.versions.schema import FIRST, ROW_KEYS, TensorColumn
 from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch, Data, Task
-from pipelines.tasks.sequences.text import Text
+from pipelines.tasks.text import Text
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -10,18 +10,17 @@ from layouts import SETTINGS, Fitted, fit_layout, gpt, gpt_settings, losses, ste
 from torch import nn
 from trainings import training
 
-from pipelines.applications.language.networks import GPT
+from pipelines.applications.language.network import GPT
 from pipelines.applications.language.task import Language
 from pipelines.config.train.train import Train
 from pipelines.errors import ConfigError
-from pipelines.strategies.sharded.degrees import check_degrees
+from pipelines.strategies.sharded.model_parallel import check_degrees, check_divisible
 from pipelines.strategies.sharded.pipelined import Pipelined
 from pipelines.strategies.sharded.sharded import Sharded
-from pipelines.strategies.sharded.tensor_parallel import check_divisible
-from pipelines.tasks.tensor_parallel_plan import LayerPlan
+from pipelines.tasks.model_parallel import LayerPlan
 from pipelines.train.checkpoint.checkpoint_record import read_digest_log
 from pipelines.train.checkpoint.run_directory import RunDirectory
-from pipelines.train.reduce.context import WorkerContext
+from pipelines.train.workers import WorkerContext
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 

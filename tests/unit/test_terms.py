@@ -15,12 +15,11 @@ from hypothesis import settings as limits
 from hypothesis import strategies as st
 
 from pipelines.config.features import encoder_settings
-from pipelines.data.features import raw
+from pipelines.data.features import raw, text_pieces
 from pipelines.data.features.base import Encoder
 from pipelines.data.features.encoding import implementation
 from pipelines.data.features.statistics import Accumulator, statistics_from_summary
-from pipelines.data.features.text import ngrams
-from pipelines.data.features.text.ngrams import TermRule, split_terms, term_rule
+from pipelines.data.features.text_pieces import TermRule, split_terms, term_rule
 from pipelines.data.versions.schema import to_numpy
 from pipelines.errors import ConfigError
 
@@ -132,7 +131,7 @@ def test_null_is_refused_and_no_word_is_not() -> None:
 
 def test_the_statistics_are_the_same_for_any_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
     texts = [f"w{number % 7} w{number % 3} w{number % 7}" for number in range(60)]
-    monkeypatch.setattr(ngrams, "_BYTES_AT_ONCE", 40)
+    monkeypatch.setattr(text_pieces, "_BYTES_AT_ONCE", 40)
 
     def text_counts_by_term(parts: list[list[str]], needs: frozenset[str]) -> dict[str, int]:
         accumulators = [Accumulator(needs) for _ in parts]

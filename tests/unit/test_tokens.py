@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pipelines.config.dataset.dataset import Dataset
 from pipelines.data.features import Encoders, fit_encoders
 from pipelines.data.features.base import Packer
-from pipelines.data.features.text.byte_words import byte_word_counts
+from pipelines.data.features.byte_words import byte_word_counts
 from pipelines.data.versions.manifest import FittedEncoder
 from pipelines.data.versions.schema import END
 from pipelines.errors import ConfigError

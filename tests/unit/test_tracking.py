@@ -36,17 +36,17 @@ from pipelines.config import Config, parse
 from pipelines.data.versions.manifest import Manifest
 from pipelines.data.versions.versions import Version
 from pipelines.errors import TrackingError
-from pipelines.launch import run as driver
-from pipelines.launch.run import Result
+from pipelines.launch import training_run
+from pipelines.launch.training_run import Result
 from pipelines.notebook.fitted_model import FittedModel
 from pipelines.runtime.interrupts import handle_signals
 from pipelines.tracking import liveness
 from pipelines.tracking.client import connect, key, training_settings
+from pipelines.tracking.descriptions import experiment_page
 from pipelines.tracking.history import history as recorded_history
 from pipelines.tracking.history import read_training
 from pipelines.tracking.liveness import DEAD_SECONDS, HEARTBEAT
-from pipelines.tracking.naming import experiment_page
-from pipelines.tracking.run import KIND
+from pipelines.tracking.tracked_run import KIND
 from pipelines.tracking.training import FOLDER
 
 VALUES: dict[str, Any] = {
@@ -292,9 +292,9 @@ def test_a_run_that_is_killed_already_is_not_resumed_while_its_workers_save(
         return {"finished": True}
 
     for name in ("create_trainer", "WorkerMonitor", "Preemption"):
-        monkeypatch.setattr(driver, name, MagicMock())
-    monkeypatch.setattr(driver, "watch", interrupt)
-    driver._train_on_workers(config(uri, "saving"), version, run, MagicMock(), MagicMock())
+        monkeypatch.setattr(training_run, name, MagicMock())
+    monkeypatch.setattr(training_run, "watch", interrupt)
+    training_run._train_on_workers(config(uri, "saving"), version, run, MagicMock(), MagicMock())
     assert statuses == ["KILLED"]
     run.end("KILLED")
     assert begin(uri, version, "saving").run_id == run.run_id

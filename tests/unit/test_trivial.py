@@ -17,25 +17,25 @@ from test_tasks_rows import CASES
 from test_values import Points, values
 from trainings import characters, open_dataset, training
 
-from pipelines.applications.forecasting.simple_forecasts import RepeatSeason
+from pipelines.applications.forecasting.metrics import RepeatSeason
 from pipelines.config.train.train import Train
 from pipelines.data.versions.schema import FIRST
-from pipelines.report.curves import training_charts
+from pipelines.report.page_parts import training_charts
 from pipelines.report.run_data import RunData
 from pipelines.report.run_page import run_page
 from pipelines.tasks.base import Batch, Task
 from pipelines.tasks.bind import build_task as bound_task
 from pipelines.tasks.metrics.table import Value
-from pipelines.tasks.tables.tabular import Tabular
+from pipelines.tasks.tabular import Tabular
 from pipelines.tasks.trivial import invert_decoding
 from pipelines.tracking.history import History, Point
 from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.loop import Loop
-from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.run_context import Trained
 from pipelines.train.strategy import create_strategy
 from pipelines.train.trivial_baseline import baseline_remarks, best_baseline, curve_remarks, fit_trivial_predictors
+from pipelines.train.workers import WorkerContext
 
 
 def baseline_values(task: Task, train: list[Batch], test: Batch) -> dict[str, float]:

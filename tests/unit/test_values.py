@@ -23,14 +23,13 @@ from pipelines.monitor.heartbeat import Heartbeat
 from pipelines.report.evaluation import SplitEvaluation
 from pipelines.report.figures.canvas import UndefinedError
 from pipelines.report.figures.classes import calibration
+from pipelines.report.page_parts import class_tables
 from pipelines.report.run_data import RunData
 from pipelines.report.run_page import run_page
-from pipelines.report.tables import class_tables
-from pipelines.serving.model.model import download_model
-from pipelines.serving.registry import measure
-from pipelines.serving.registry.gates import bounds
-from pipelines.serving.registry.measure import judge_predictions
-from pipelines.serving.registry.target import ComparisonTarget
+from pipelines.serving.model.logged_model import download_model
+from pipelines.serving.registry import gates
+from pipelines.serving.registry.champion_comparison import ComparisonTarget
+from pipelines.serving.registry.gates import bounds, judge_predictions
 from pipelines.tasks.base import Batch, Task
 from pipelines.tasks.bind import build_task as bound_task
 from pipelines.tasks.metrics.table import NOT_A_NUMBER, Value, metric_values
@@ -38,11 +37,10 @@ from pipelines.tasks.targets.base import Determination
 from pipelines.tracking.history import History, Point
 from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.run_directory import RunDirectory
-from pipelines.train.epochs import count_epoch
-from pipelines.train.loop import Loop
-from pipelines.train.reduce.context import WorkerContext
+from pipelines.train.loop import Loop, count_epoch
 from pipelines.train.run_context import Hooks, State, Trained
 from pipelines.train.strategy import create_strategy
+from pipelines.train.workers import WorkerContext
 
 Parts = list[tuple[torch.Tensor, Batch]]
 
@@ -235,7 +233,7 @@ def test_models_are_not_compared_by_an_undefined_metric(tmp_path: Path) -> None:
     raw = served.raw.filter(served.raw["rich"])
     settings = Registry(slices=("word",), slice_bound=0.5, slice_rows=5)
     target = ComparisonTarget("auc", "rich", served.manifest, ("false", "true"))
-    with shared_processes() as processes, processes.within(measure):
+    with shared_processes() as processes, processes.within(gates):
         metric_by_name = judge_predictions(settings, target, raw, None, model, model)
     (gate,) = metric_by_name.conditions
     assert not gate.holds and "is undefined: one class, and a comparison with the champion" in str(gate)

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from pipelines.spark.wide_tables import (
+from pipelines.spark.session import (
     CACHE_CELLS,
     CACHE_ROWS,
     MOST_GENERATED_COLUMNS,

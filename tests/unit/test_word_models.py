@@ -13,16 +13,16 @@ from fitting import fit, gather_statistics
 from groups import run_group
 from torch.export import Dim
 
+from pipelines.applications.language.encoders import Words
+from pipelines.applications.language.network import EXTENT, NATS, TOKENS
 from pipelines.applications.language.settings import LanguageSettings
 from pipelines.applications.language.task import Language
-from pipelines.applications.language.windows import EXTENT, NATS, TOKENS
-from pipelines.applications.language.words import Words
 from pipelines.config import parse
 from pipelines.config.dataset.dataset import Dataset
 from pipelines.config.train.train import Train
 from pipelines.data.features import encoder_notes, restore_encoder
 from pipelines.data.features.statistics import Accumulator, combine_summaries
-from pipelines.data.features.text.pretokenize import line_word_counts, line_words
+from pipelines.data.features.text_pieces import line_word_counts, line_words
 from pipelines.data.versions.manifest import FittedEncoder
 from pipelines.data.versions.plain import commit_arrays
 from pipelines.data.versions.schema import ROW_NUMBERS, TensorColumn
@@ -35,9 +35,9 @@ from pipelines.tasks.bind import build_task, task_data
 from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.loop import Loop
-from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.run_context import Hooks, Trained
 from pipelines.train.strategy import create_strategy
+from pipelines.train.workers import WorkerContext
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -250,7 +250,7 @@ def test_settings_that_cannot_be(settings: dict[str, Any], message: str) -> None
 @pytest.mark.full
 def test_an_adaptive_softmax_is_exported_with_any_number_of_rows() -> None:
     onnxruntime = pytest.importorskip("onnxruntime")
-    from pipelines.serving.export.exporters import silent, trace
+    from pipelines.serving.export.targets import silent, trace
 
     model, rows = task(network="lstm", tied=True, cutoffs=[10, 20]).model().eval(), window_batch(3)
     shapes = {"text": {0: Dim("rows")}}

@@ -8,10 +8,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from pipelines.applications.detection.encoder import Boxes
+from pipelines.applications.detection.encoders import Annotation, Boxes, read_voc
 from pipelines.applications.detection.settings import MOST_BOXES, BoxesSettings
-from pipelines.applications.detection.voc import Annotation, read_voc
-from pipelines.data.features.media.file_kinds import UnreadableError
+from pipelines.data.features.media_files import UnreadableError
 from pipelines.data.sources.spark_sql import sql_text
 from pipelines.errors import ConfigError
 from pipelines.init.draft import Draft, Request
@@ -27,10 +26,9 @@ from pipelines.init.media.annotated import (
     scale_size,
     train_settings,
 )
-from pipelines.init.media.classes import SPLITS, refuse_target
-from pipelines.init.media.contents import IMAGES, FolderContents, FoundFile, list_contents, spread
-from pipelines.init.media.file_table import SampledFiles, folder_table
-from pipelines.init.media.pictures import look_at_images
+from pipelines.init.media.class_folders import SPLITS, refuse_target
+from pipelines.init.media.folder_contents import IMAGES, FolderContents, FoundFile, SampledFiles, folder_table, list_contents, spread
+from pipelines.init.media.images import look_at_images
 
 LARGEST_SIDE = 320
 SMALL_SIDE = 16

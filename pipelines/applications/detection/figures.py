@@ -8,8 +8,8 @@ from matplotlib.patches import Patch, Rectangle
 
 from pipelines.report.evaluation import SplitEvaluation
 from pipelines.report.figures.canvas import UndefinedError, colour, drawing, shorten
+from pipelines.report.page_parts import INTERVAL, MOST_ENTRIES, class_entry, cut_note
 from pipelines.report.rendering import PageTable
-from pipelines.report.tables import INTERVAL, MOST_ENTRIES, class_entry, cut_note
 
 _NAMES = {"true": "true boxes", "predicted": "predicted boxes"}
 _INCHES = 1.45

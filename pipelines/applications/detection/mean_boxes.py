@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pipelines.applications.detection.targets import LEAST_DISTANCE, distances_to, make_targets
+from pipelines.applications.detection.network import LEAST_DISTANCE, distances_to, make_targets
 from pipelines.tasks.data import Batch, row_count
 from pipelines.tasks.trivial import TrivialPredictor
 

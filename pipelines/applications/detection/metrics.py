@@ -1,7 +1,9 @@
-"""Metrics of boxes: average precision as COCO measures it (Lin et al. 2014), by faster-coco-eval, from the boxes of all rows of a split."""
+"""Average precision as COCO measures it (Lin et al. 2014), by faster-coco-eval, from the boxes of all rows of a split, and details for the
+page of a run.
+"""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from math import prod
 from typing import Any
@@ -11,6 +13,12 @@ import torch
 from torch import Tensor
 from torchmetrics import Metric
 from torchmetrics.utilities import dim_zero_cat
+
+from pipelines.applications.detection.peaks import NO_BOX, pairwise_iou
+from pipelines.config import TaskSettings
+from pipelines.tasks.data import Batch, Data
+from pipelines.tasks.details.base import Columns, Details, row_numbers
+from pipelines.tasks.details.parts import Part, SelectedRows
 
 log = logging.getLogger(__name__)
 
@@ -113,3 +121,117 @@ def _entries(boxes: np.ndarray, rows: np.ndarray) -> list[dict[str, Any]]:
         **({"score": boxes[:, 5].tolist()} if boxes.shape[1] > 5 else {}),
     }
     return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+
+
+PICTURES = 6
+MOST_SIDE = 192
+"""Pixels of the longer side of a picture; of larger images every n-th row and column is taken."""
+MOST_DRAWN = 100
+"""Boxes of a picture that are drawn."""
+RIGHT = 0.5
+"""Intersection over union with a true box of a box that is right."""
+
+
+class BoxDetails(Details):
+    """Sums of true boxes, of predicted ones and of those that are right, by class. Of the rows with the largest loss
+    it keeps the image and both sorts of boxes."""
+
+    kind = "boxes"
+
+    def __init__(
+        self,
+        settings: TaskSettings,
+        data: Data,
+        classes: Sequence[str],
+        losses: Callable[[Tensor, Tensor], Tensor],
+        find: Callable[[Tensor], list[np.ndarray]],
+    ) -> None:
+        """`losses` gives the loss of each row from the model's output and true boxes, `find` the boxes that are predicted, with scores."""
+        super().__init__(settings, data)
+        self.classes, self._losses, self._find = tuple(classes), losses, find
+        self.pictures = SelectedRows(PICTURES)
+
+    @property
+    def parts(self) -> list[Part]:
+        return [*super().parts, self.pictures]
+
+    def update(self, output: Tensor, batch: Batch) -> None:
+        padded = batch[self.data.target.name].cpu()
+        losses, rows = self._losses(output.float(), padded).double().numpy(), row_numbers(batch)
+        true = [boxes[boxes[:, 0] != NO_BOX].numpy() for boxes in padded]
+        predicted = self._find(output)
+        counts = np.stack([count_right(*boxes, len(self.classes)) for boxes in zip(predicted, true, strict=True)])
+        for name, sums in zip(("true", "predicted", "right"), counts.sum(0), strict=True):
+            self.sums.add(name, sums)
+        self.sums.add("all_rows", np.array(len(rows)))
+        self.slices.update(batch, {"loss": losses})
+        self._offer(self.outcomes, batch, {"loss": losses})
+        totals = dict(zip(("boxes", "predicted boxes", "right boxes"), counts.sum(2).T, strict=True))
+        self.worst.offer(-np.nan_to_num(losses, nan=np.inf), rows, lambda places: {name: values[places] for name, values in totals.items()})
+        images = batch[self.data.features[0].name]
+
+        def values(places: np.ndarray) -> dict[str, np.ndarray]:
+            index = torch.from_numpy(places)
+            chosen = images[index.to(images.device)].cpu().float().numpy()
+            boxes = {name: np.stack([_pad(rows[place]) for place in places]) for name, rows in (("true", true), ("predicted", predicted))}
+            return {"pictures": np.stack([_picture(image) for image in chosen]), "loss": losses[places], **boxes}
+
+        self.pictures.offer(-np.nan_to_num(losses, nan=np.inf), rows, values)
+
+    def tables(self) -> dict[str, Columns]:
+        sums, pictures = self.sums.arrays, self.pictures.columns
+        tables: dict[str, Columns] = {}
+        if sums:
+            tables["box_classes"] = {"class": list(self.classes), **{name: sums[name].tolist() for name in ("true", "predicted", "right")}}
+        if pictures:
+            boxes = {name: [_unpad(row) for row in pictures[name]] for name in ("true", "predicted")}
+            images = [picture.tobytes() for picture in pictures["pictures"]]
+            tables["boxes"] = {"row": self.pictures.rows.tolist(), "loss": pictures["loss"].tolist(), "image": images, **boxes}
+        return tables
+
+    def summary(self) -> dict[str, Any]:
+        size = self.pictures.columns["pictures"].shape[1:] if self.pictures.columns else ()
+        return {
+            "target": self.data.target.name,
+            "classes": list(self.classes),
+            "picture_size": list(size),
+            "image_size": list(self.data.features[0].shape[1:]),
+            "rows": int(self.sums.arrays.get("all_rows", 0)),
+        }
+
+
+def count_right(predicted: np.ndarray, true: np.ndarray, classes: int) -> np.ndarray:
+    """True boxes, predicted ones, and those that are right, by class; int64 of shape (3, classes).
+
+    A predicted box, the best first, takes the true box of its class that it overlaps most, if by half or more; each is taken once.
+    """
+    counts = np.zeros((3, classes), np.int64)
+    for number in range(classes):
+        of_class, true_of_class = predicted[predicted[:, 0] == number], true[true[:, 0] == number]
+        ious = pairwise_iou(of_class[:, 1:5], true_of_class[:, 1:5])
+        for row in range(len(of_class)):
+            if ious.shape[1] and ious[row].max() >= RIGHT:
+                ious[:, ious[row].argmax()] = -1
+                counts[2, number] += 1
+        counts[:2, number] = len(true_of_class), len(of_class)
+    return counts
+
+
+def _pad(boxes: np.ndarray) -> np.ndarray:
+    """Class and edges of the first MOST_DRAWN boxes, float32 of shape (MOST_DRAWN, 5)."""
+    padded = np.full((MOST_DRAWN, 5), NO_BOX, np.float32)
+    padded[: len(boxes)] = boxes[:MOST_DRAWN, :5]
+    return padded
+
+
+def _unpad(boxes: np.ndarray) -> bytes:
+    return boxes[boxes[:, 0] != NO_BOX].tobytes()
+
+
+def _picture(image: np.ndarray) -> np.ndarray:
+    """An image, channels first, as uint8 of shape (height, width, 3), from its lowest to its highest value."""
+    colours = image[:3] if len(image) >= 3 else image[:1].repeat(3, 0)
+    stride = -(-max(image.shape[1:]) // MOST_SIDE)
+    low, high = colours.min(), colours.max()
+    scaled = (colours[:, ::stride, ::stride] - low) / (high - low if high > low else 1) * 255
+    return scaled.transpose(1, 2, 0).astype(np.uint8)

@@ -16,7 +16,7 @@ class BoxesSettings(EncoderSettings):
     free places. From Pascal VOC's XML files, or from arrays of structs (class, left, top, right, bottom), as a query makes of COCO's
     JSON. A row is quarantined if a box has no area, an unknown class, or lies outside its image."""
 
-    implementation: ClassVar[str] = "pipelines.applications.detection.encoder:Boxes"
+    implementation: ClassVar[str] = "pipelines.applications.detection.encoders:Boxes"
     kind_of_values: ClassVar[str] = "boxes"
     encoder: Literal["boxes"] = "boxes"
     shape: tuple[PositiveInt, PositiveInt]

@@ -2,9 +2,9 @@
 
 import numpy as np
 
+from pipelines.report.charts import BLUE, GREY, LINE, ORANGE
 from pipelines.report.evaluation import SplitEvaluation
 from pipelines.report.figures.canvas import UndefinedError, colour, drawing
-from pipelines.report.style import BLUE, GREY, LINE, ORANGE
 
 HISTORY_LENGTH = 2
 """Times the horizon."""

@@ -20,7 +20,7 @@ class TokenizerSettings(EncoderSettings):
     A dataset version holds the tokenizer itself, and so does the served model: neither needs the folder again.
     """
 
-    implementation: ClassVar[str] = "pipelines.applications.huggingface.encoder:FolderTokenizer"
+    implementation: ClassVar[str] = "pipelines.applications.huggingface.encoders:FolderTokenizer"
     kind_of_values: ClassVar[str] = "sequence"
     excluded_from_identity: ClassVar[frozenset[str]] = frozenset({"folder"})
     file: ClassVar[str] = "tokenizer.json"

@@ -13,7 +13,7 @@ from tokenizers import Tokenizer, models, trainers
 
 from pipelines.applications.language.encoders import TokenEncoder
 from pipelines.data.features.base import BYTE_WORDS, Input
-from pipelines.data.features.text.byte_words import BYTE_LEVEL, word_bytes
+from pipelines.data.features.byte_words import BYTE_LEVEL, word_bytes
 from pipelines.data.versions.schema import END
 from pipelines.errors import ConfigError
 

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pipelines.config.messages.counting import show_count
+from pipelines.config.messages.words import show_count
 from pipelines.errors import ConfigError
 from pipelines.init.draft import Draft, KeyPath, Request
-from pipelines.init.media.classes import folder_splits
-from pipelines.init.media.contents import (
+from pipelines.init.media.class_folders import folder_splits
+from pipelines.init.media.folder_contents import (
     ARCHIVES,
     IMAGES,
     RECORDINGS,

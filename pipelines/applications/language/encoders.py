@@ -1,9 +1,9 @@
-"""Encoders that tokenize text and pack it into windows of equal length: bytes and characters.
+"""Encoders that tokenize text and pack it into windows of equal length: bytes, characters, and words of a vocabulary.
 
-The documents of a part file are concatenated. END follows each document, so that a model learns where documents end, and also
-precedes the first one. The stream is cut into windows of `length` + 1 tokens, each of which begins with the last token of the
-previous window: every token of every document, and every END, is predicted exactly once. The last window is padded with END. No
-document is empty, so an END after an END is always padding.
+The documents of a part file are concatenated. END follows each document, so that a model learns where documents end, and also precedes the
+first one. The stream is cut into windows of `length` + 1 tokens, each of which begins with the last token of the previous window: every
+token of every document, and every END, is predicted exactly once. The last window is padded with END. No document is empty, so an END
+after an END is always padding.
 """
 
 from __future__ import annotations
@@ -15,15 +15,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.types as types
 
-from pipelines.data.features.base import CHARACTERS, Input, Packer
-from pipelines.data.features.text.pretokenize import code_points
+from pipelines.data.features.base import CHARACTERS, LINE_WORDS, LOWERCASE_WORDS, Input, Packer, list_first
+from pipelines.data.features.text_pieces import LINE_BREAK, code_points, line_words
 from pipelines.data.versions.schema import END, Dtype, Role, TensorColumn
 from pipelines.errors import ConfigError
 
 if TYPE_CHECKING:
-    from pipelines.applications.language.settings import CharactersSettings, TokensSettings
+    from pipelines.applications.language.settings import CharactersSettings, TokensSettings, WordsSettings
+
 
 Settings = TypeVar("Settings", bound="TokensSettings")
 
@@ -122,3 +124,70 @@ class Characters(TokenEncoder["CharactersSettings"]):
         codes = code_points(text)
         indices = np.minimum(np.searchsorted(self._codes, codes), len(self._codes) - 1)
         return np.where(self._codes[indices] == codes, indices + _OTHER + 1, _OTHER)
+
+
+UNKNOWN = END + 1
+UNKNOWN_TEXT = "<unk>"
+"""How the unknown word is written, in a text too: Penn Treebank and WikiText have it in place of rare words."""
+
+
+class Words(TokenEncoder["WordsSettings"]):
+    """State: `words`, most frequent first, ties by the text, and how many of the words of the training split are unknown, of how many.
+    The first word is token 2."""
+
+    pieces = "words"
+    unknown_word = UNKNOWN
+
+    @classmethod
+    def needs(cls, settings: WordsSettings) -> frozenset[str]:
+        return frozenset({LOWERCASE_WORDS if settings.lowercase else LINE_WORDS})
+
+    @classmethod
+    def fit(cls, settings: WordsSettings, inputs: Sequence[Input]) -> dict[str, Any]:
+        counts, total = inputs[0].counts, inputs[0].statistics.pieces
+        counts = counts.filter(pc.not_equal(counts["value"], UNKNOWN_TEXT)).slice(0, settings.vocabulary)
+        if not len(counts):
+            raise ConfigError(f"column {inputs[0].name} has no word in the training split; use another column")
+        return {"words": counts["value"].to_pylist(), "unknown": total - pc.sum(counts["count"]).as_py(), "total": total}
+
+    @classmethod
+    def placeholder_state(cls, classes: int) -> dict[str, Any]:
+        return {"words": ["a"], "unknown": 0, "total": 1}
+
+    def __init__(self, settings: WordsSettings, state: dict[str, Any]) -> None:
+        super().__init__(settings, state)
+        self._numbers = {word: number for number, word in enumerate(state["words"], UNKNOWN + 1)}
+
+    @cached_property
+    def tokens(self) -> tuple[bytes, ...]:
+        """The line break as it is, and each word behind a space."""
+        words = [UNKNOWN_TEXT, *self.state["words"]]
+        return (b"", *((word if word == LINE_BREAK else f" {word}").encode() for word in words))
+
+    @property
+    def method(self) -> str:
+        words = self.state["words"]
+        return f"windows of {self.settings.length} words, of which {len(words):,} have tokens ({list_first(words)}); {self._unknown_words}"
+
+    @property
+    def note(self) -> str:
+        if self.state["unknown"]:
+            return f"{self._unknown_words}: {len(self.state['words']):,} have a token"
+        return (
+            f"all {self.state['total']:,} words of the training split are in the vocabulary, so a model does not learn how probable an "
+            "unknown one is, and those of other splits cost it much; lower vocabulary"
+        )
+
+    @property
+    def _unknown_words(self) -> str:
+        unknown, total = self.state["unknown"], self.state["total"]
+        return f"{unknown:,} of the {total:,} words of the training split ({unknown / total:.2%}) are unknown"
+
+    def numbers(self, text: str) -> np.ndarray:
+        return np.array([self._numbers.get(word, UNKNOWN) for word in line_words(text)], np.int64)
+
+    def fault(self, *values: Any) -> str:
+        return "it has only white space" if values[0] else ""
+
+    def encode(self, *inputs: pa.Array) -> pa.Array:
+        return super().encode(pc.utf8_lower(inputs[0]) if self.settings.lowercase else inputs[0])

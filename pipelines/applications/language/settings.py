@@ -55,7 +55,7 @@ class WordsSettings(TokensSettings):
     and WikiText. A text without a word is quarantined.
     """
 
-    implementation: ClassVar[str] = "pipelines.applications.language.words:Words"
+    implementation: ClassVar[str] = "pipelines.applications.language.encoders:Words"
     kind_of_values: ClassVar[str] = "tokens"
     encoder: Literal["words"] = "words"
     vocabulary: Annotated[int, Field(ge=1, le=500_000)] = 10_000

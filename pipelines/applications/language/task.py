@@ -1,28 +1,38 @@
-"""The task `language`: a network over windows of tokens that predicts each token from the previous ones."""
+"""The task `language`: a network over windows of tokens that predicts each token from the previous ones, and details of it."""
 
 from collections.abc import Mapping, Sequence
 from math import log
-from typing import Any
+from typing import Any, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torchmetrics import MetricCollection
 
-from pipelines.applications.language.details import WindowDetails
-from pipelines.applications.language.networks import GPT, LSTM, TokenNetwork, TokenVocabulary, normalise
+from pipelines.applications.language.network import (
+    GPT,
+    LSTM,
+    NATS,
+    TOKENS,
+    OverWindows,
+    TokenFrequencies,
+    TokenNetwork,
+    TokenVocabulary,
+    normalise,
+)
 from pipelines.applications.language.settings import LanguageSettings as Settings
-from pipelines.applications.language.windows import NATS, TOKENS, OverWindows, TokenFrequencies
 from pipelines.config import TaskSettings
-from pipelines.config.messages.counting import name_list
+from pipelines.config.messages.words import name_list
 from pipelines.data.versions.schema import END
 from pipelines.errors import ConfigError
-from pipelines.tasks.base import Batch, Data, Task
-from pipelines.tasks.details import Details
+from pipelines.tasks.base import Task
+from pipelines.tasks.data import Batch, Data
+from pipelines.tasks.details.base import Columns, Details
+from pipelines.tasks.details.parts import SelectedRows
 from pipelines.tasks.metrics.accumulation import Perplexity, Ratio
 from pipelines.tasks.metrics.table import METRICS
+from pipelines.tasks.model_parallel import Divisible, LayerPlan
 from pipelines.tasks.stages import Link, cut_stages
-from pipelines.tasks.tensor_parallel_plan import LayerPlan
-from pipelines.tasks.tokens import Divisible
 from pipelines.tasks.trivial import TrivialPredictor
 
 _LOGITS_AT_ONCE = 2**25
@@ -160,3 +170,37 @@ def _gpt(model: nn.Module) -> GPT | None:
 
 def _link(network: GPT, block: nn.Module) -> Link:
     return Link(lambda hidden, batch: block(hidden, *network.turns(hidden.shape[1], hidden.device)), (block,))
+
+
+Figures = TypeVar("Figures", Tensor, np.ndarray)
+
+
+def extent_figure(data: Data, nats: Figures, extent: Figures) -> dict[str, Figures]:
+    """The figure that windows have besides their nats: how many words are unknown or, if tokens are the text, its bits per byte."""
+    return {"unknown": extent} if data.has_words else {"bits_per_byte": nats / log(2) / extent}
+
+
+WORST_WINDOWS = 8
+
+
+class WindowDetails(Details):
+    kind = "windows"
+
+    def __init__(self, settings: TaskSettings, data: Data) -> None:
+        super().__init__(settings, data)
+        self.worst = SelectedRows(WORST_WINDOWS)
+
+    def update(self, output: Tensor, batch: Batch) -> None:
+        nats, tokens, extent = output.double().numpy().T
+        with np.errstate(divide="ignore", invalid="ignore"):
+            per_token, figure = nats / tokens, extent_figure(self.data, nats, extent)
+        self.sums.add("rows", np.array(len(nats)))
+        self._offer(self.outcomes, batch, {"nats": nats, "tokens": tokens, "unknown" if self.data.has_words else "bytes": extent})
+        self._offer(self.sample, batch, {"nats_per_token": per_token, **figure})
+        self._offer_worst(np.where(tokens > 0, per_token, 0.0), batch, figure)
+
+    def tables(self) -> dict[str, Columns]:
+        return {"sample": {"row": self.sample.rows.tolist(), **{name: values.tolist() for name, values in self.sample.columns.items()}}}
+
+    def summary(self) -> dict[str, Any]:
+        return {"rows": int(self.sums.arrays.get("rows", 0))}

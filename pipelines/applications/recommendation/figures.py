@@ -2,9 +2,9 @@
 
 import numpy as np
 
+from pipelines.report.charts import BLUE, ORANGE
 from pipelines.report.evaluation import SplitEvaluation
 from pipelines.report.figures.canvas import UndefinedError, drawing
-from pipelines.report.style import BLUE, ORANGE
 
 
 def first_ranks(split: SplitEvaluation) -> tuple[bytes, str]:

@@ -1,10 +1,10 @@
 """The task `next_item`: predicts the next item of a sequence by self-attention (SASRec, Kang and McAuley 2018).
 
-A training row is a sequence and the same sequence shifted by one; the loss covers every position. In evaluation, only the last
-position counts: its item is ranked among negative samples that are drawn for the row.
+A training row is a sequence and the same sequence shifted by one; the loss covers every position. In evaluation, only the last position
+counts: its item is ranked among negative samples that are drawn for the row, and by the details among all items.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -13,17 +13,17 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torchmetrics import Metric, MetricCollection
 
-from pipelines.applications.recommendation.details import RankingDetails
 from pipelines.applications.recommendation.settings import NextItemSettings as Settings
 from pipelines.config import TaskSettings
-from pipelines.config.messages.counting import name_list
+from pipelines.config.messages.words import name_list
 from pipelines.data.versions.schema import FIRST, FREE, ROW_KEYS, TensorColumn
 from pipelines.errors import ConfigError
-from pipelines.tasks.base import Batch, Data, Monitor, Task
-from pipelines.tasks.details import Details
+from pipelines.tasks.augmentation import content_keys, random_integers
+from pipelines.tasks.base import Monitor, Task
+from pipelines.tasks.data import Batch, Data
+from pipelines.tasks.details.base import Columns, Details
 from pipelines.tasks.metrics.accumulation import NO_ITEM, Loss, RankScore
 from pipelines.tasks.metrics.table import METRICS
-from pipelines.tasks.row_random import content_keys, random_integers
 from pipelines.tasks.trivial import Frequencies, TrivialPredictor
 
 TOP = 10
@@ -210,3 +210,44 @@ class TransformerBlock(nn.Module):
         attended = functional.scaled_dot_product_attention(query, key, value, attention_mask, self.dropout if self.training else 0.0)
         states = states + self.mix(attended.transpose(1, 2).flatten(2))
         return states + self.hidden(self.hidden_norm(states))
+
+
+MOST_RANKS = 1_000
+"""Ranks that are counted one by one; the last count is of all beyond."""
+
+
+class RankingDetails(Details):
+    """Ranks among all items of the vocabulary, unlike the metrics, which rank among some negative samples: these need no draws. Only the
+    outcomes of rows, for the comparison of two models, are those of the metrics."""
+
+    kind = "ranking"
+
+    def __init__(self, settings: TaskSettings, data: Data, row_outcomes: Callable[[Tensor, Batch], Mapping[str, np.ndarray]]) -> None:
+        """`row_outcomes` gives what the metrics are means of, by row, for an output and its batch."""
+        super().__init__(settings, data)
+        self._row_outcomes = row_outcomes
+        self._items = (data.target.cardinality or FIRST) - FIRST
+
+    def update(self, output: Tensor, batch: Batch) -> None:
+        scores, truth = output[:, FIRST:].float(), batch[self.data.target.name][:, -1].cpu().long() - FIRST
+        is_known = truth >= 0
+        true_scores = scores.gather(1, truth.clamp(min=0)[:, None])
+        ranks = (~(scores <= true_scores)).sum(1).where(is_known, self._items).numpy()
+        self.sums.add("ranks", np.bincount(np.minimum(ranks, MOST_RANKS), minlength=MOST_RANKS + 1))
+        hit = (ranks < 10).astype(np.float64)
+        self.slices.update(batch, {"hit": hit, "rank": ranks.astype(np.float64)})
+        self._offer(self.outcomes, batch, self._row_outcomes(output, batch))
+        names = self.data.raw(self.data.target.name, truth.numpy() + FIRST)
+        best = self.data.raw(self.data.target.name, scores.argmax(1).numpy() + FIRST)
+        self._offer_worst(ranks.astype(np.float64), batch, {"true": names, "predicted": best})
+
+    def tables(self) -> dict[str, Columns]:
+        if "ranks" not in self.sums.arrays:
+            return {}
+        counts = self.sums.arrays["ranks"]
+        filled = np.flatnonzero(counts)
+        return {"ranks": {"rank": (filled + 1).tolist(), "rows": counts[filled].tolist()}}
+
+    def summary(self) -> dict[str, Any]:
+        rows = int(self.sums.arrays["ranks"].sum()) if self.sums.arrays else 0
+        return {"target": self.data.target.name, "rows": rows, "items": self._items, "ranks_counted": MOST_RANKS}

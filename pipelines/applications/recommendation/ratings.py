@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from pipelines.applications.recommendation.settings import RecommendationSettings as Settings
 from pipelines.config import TaskSettings
-from pipelines.config.messages.counting import name_list
+from pipelines.config.messages.words import name_list
 from pipelines.data.versions.schema import FREE, TensorColumn
 from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch, Data

@@ -2,9 +2,9 @@
 
 import numpy as np
 
+from pipelines.report.charts import BLUE, GREY, ORANGE
 from pipelines.report.evaluation import SplitEvaluation
 from pipelines.report.figures.canvas import UndefinedError, drawing, shorten
-from pipelines.report.style import BLUE, GREY, ORANGE
 
 
 def fields(split: SplitEvaluation) -> tuple[bytes, str]:

@@ -6,9 +6,7 @@ from pydantic import Field, PositiveInt, field_validator
 
 from pipelines.config.plugins import is_class_path
 from pipelines.config.section import Text
-from pipelines.config.source.ddl import check_ddl, ddl_names
-from pipelines.config.source.options import Value
-from pipelines.config.source.table_base import TableSettings
+from pipelines.config.source.table_settings import TableSettings, Value, check_ddl, ddl_names
 from pipelines.config.tasks.base import SequenceTaskSettings
 
 SEED = "seed"

@@ -21,13 +21,11 @@ from pyspark.sql.types import LongType, StructField, StructType
 from threadpoolctl import threadpool_limits
 
 from pipelines.applications.science.settings import SEED, SimulationTable
-from pipelines.config.messages.counting import name_list
-from pipelines.config.messages.did_you_mean import suggestion
+from pipelines.config.messages.words import name_list, suggestion
 from pipelines.config.tasks.functions import code_digest, module_text
-from pipelines.data.sources.base import RawTable, Rows
-from pipelines.data.sources.distribute import distribute, merge_batches
+from pipelines.data.sources.base import RawTable, Rows, distribute, merge_batches
 from pipelines.data.sources.text.parsed import parse_schema
-from pipelines.data.versions.sources import SourceFile
+from pipelines.data.versions.raw_inputs import SourceFile
 from pipelines.errors import ConfigError, MismatchError, SourceError
 
 _TASKS_PER_CORE = 4

@@ -7,8 +7,8 @@ from matplotlib.colors import ListedColormap
 
 from pipelines.report.evaluation import SplitEvaluation
 from pipelines.report.figures.canvas import UndefinedError, colour, drawing, shorten
+from pipelines.report.page_parts import MOST_ENTRIES, cut_note
 from pipelines.report.rendering import PageTable
-from pipelines.report.tables import MOST_ENTRIES, cut_note
 
 _NAMES = {"image": "image", "true": "true mask", "predicted": "predicted mask"}
 _INCHES = 1.3

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.applications.segmentation.mask_encoder import Mask, read_values
+from pipelines.applications.segmentation.encoders import Mask, read_values
 from pipelines.applications.segmentation.settings import MaskSettings
-from pipelines.config.messages.counting import show_count
-from pipelines.data.features.media.file_kinds import UnreadableError
+from pipelines.config.messages.words import show_count
+from pipelines.data.features.media_files import UnreadableError
 from pipelines.errors import ConfigError
 from pipelines.init.draft import Draft, Request
 from pipelines.init.media.annotated import (
@@ -26,10 +26,9 @@ from pipelines.init.media.annotated import (
     scale_size,
     train_settings,
 )
-from pipelines.init.media.classes import refuse_target
-from pipelines.init.media.contents import IMAGES, FolderContents, FoundFile, list_contents, spread
-from pipelines.init.media.file_table import folder_table
-from pipelines.init.media.pictures import look_at_images
+from pipelines.init.media.class_folders import refuse_target
+from pipelines.init.media.folder_contents import IMAGES, FolderContents, FoundFile, folder_table, list_contents, spread
+from pipelines.init.media.images import look_at_images
 
 FilePair = tuple[FoundFile, FoundFile]
 """An image and its mask."""

@@ -19,7 +19,7 @@ class VolumeSettings(EncoderSettings):
     """A NIfTI file, gzipped or not, as one channel of float16 or float32: turned to the axes right, anterior, superior; cut or padded at
     all sides to one shape. A file without an orientation, or with several volumes, is quarantined. Needs nibabel."""
 
-    implementation: ClassVar[str] = "pipelines.applications.segmentation.volume_encoder:Volume"
+    implementation: ClassVar[str] = "pipelines.applications.segmentation.encoders:Volume"
     kind_of_values: ClassVar[str] = "volume"
     encoder: Literal["volume"] = "volume"
     shape: tuple[PositiveInt, PositiveInt, PositiveInt]
@@ -45,7 +45,7 @@ class MaskSettings(EncoderSettings):
     """The class of each pixel or voxel, as uint8: from PNG files of grey values or of palette indices, from NIfTI files, from raw bytes, or
     from arrays. A row whose mask has another size, or a value that stands for no class, is quarantined."""
 
-    implementation: ClassVar[str] = "pipelines.applications.segmentation.mask_encoder:Mask"
+    implementation: ClassVar[str] = "pipelines.applications.segmentation.encoders:Mask"
     kind_of_values: ClassVar[str] = "mask"
     encoder: Literal["mask"] = "mask"
     shape: Annotated[tuple[PositiveInt, ...], Field(min_length=2, max_length=3)]

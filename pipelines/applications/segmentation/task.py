@@ -1,32 +1,33 @@
-"""The task `segmentation`: predicts the class of each pixel of an image, or of each voxel of a volume, by a U-Net.
+"""The task `segmentation`: predicts the class of each pixel of an image, or of each voxel of a volume, by a U-Net that trains on parts of
+them.
 
 The loss of a row is the mean cross-entropy of its pixels plus one minus the soft Dice of its pixels (Milletari et al. 2016). Dice is a
 ratio of sums, so it is taken of the pixels of one row, and losses are summed over rows: other rows of a pass, of a shard or of a worker
-change nothing in it.
+change nothing in it. Parts are cut out and changed at random, each as a pure function of its row's key. Their displacements are as in
+Ronneberger et al. 2015: random vectors at a coarse grid, smooth in between.
 """
 
 import re
 from collections.abc import Sequence
-from math import prod
+from dataclasses import dataclass
+from math import prod, sqrt
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 from torchmetrics import Metric, MetricCollection
 
-from pipelines.applications.segmentation.details import MaskDetails
-from pipelines.applications.segmentation.mean_masks import PixelShares
-from pipelines.applications.segmentation.metrics import dice, foreground_dice, pixel_metrics, row_confusions
-from pipelines.applications.segmentation.patches import Patches
+from pipelines.applications.segmentation.metrics import MaskDetails, PixelShares, dice, foreground_dice, pixel_metrics, row_confusions
+from pipelines.applications.segmentation.network import OverPixels, UNet
 from pipelines.applications.segmentation.settings import SegmentationSettings as Settings
-from pipelines.applications.segmentation.unet import OverPixels, UNet
 from pipelines.config import TaskSettings
-from pipelines.config.messages.counting import name_list
+from pipelines.config.messages.words import name_list
 from pipelines.data.versions.schema import ROW_KEYS
 from pipelines.errors import ConfigError
+from pipelines.tasks.augmentation import random_integers
 from pipelines.tasks.base import Batch, Data, Monitor, Task
-from pipelines.tasks.constants import Constant
-from pipelines.tasks.data import scale_pixels
+from pipelines.tasks.data import Constant, scale_pixels
 from pipelines.tasks.details.base import Details
 from pipelines.tasks.metrics.accumulation import Loss, Score
 from pipelines.tasks.metrics.table import METRICS
@@ -192,3 +193,96 @@ class Segmentation(Task):
 def _numbers(classes: int, masks: Tensor) -> Tensor:
     """The numbers of the classes, in a shape that broadcasts to (parts, classes, …)."""
     return torch.arange(classes, device=masks.device).reshape(1, -1, *[1] * (masks.dim() - 1))
+
+
+_PLACE, _FLIP, _CURVE, _BEND = range(4)
+_STEPS = 2**24
+"""Different random floats, each exact in float32."""
+
+
+@dataclass(frozen=True)
+class Patches:
+    """How parts are cut out of images with the shape `size`, and how they are changed."""
+
+    size: tuple[int, ...]
+    """Of an image: two or three numbers."""
+    part: tuple[int, ...]
+    count: int = 1
+    """Parts of each image."""
+    flips: tuple[int, ...] = ()
+    elastic: float = 0.0
+    points: int = 4
+    jitter: float = 0.0
+
+    @property
+    def draws(self) -> bool:
+        return bool(self.part != self.size or self.flips or self.elastic or self.jitter)
+
+    def __call__(self, pixels: Tensor, masks: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
+        """Cut parts out of float pixels, shape (rows, channels, …), and of masks, shape (rows, …).
+
+        Returns (rows · count, channels, …) and (rows · count, …), those of a row beside each other.
+        """
+        starts = torch.stack(
+            [
+                random_integers(keys, self.count, length - part + 1, _PLACE + (axis << 3))
+                for axis, (length, part) in enumerate(zip(self.size, self.part, strict=True))
+            ],
+            -1,
+        )
+        cut = self._bend if self.elastic and len(keys) else self._cut
+        parts, part_masks = cut(pixels, masks, starts, keys)
+        for axis in self.flips:
+            is_flipped = random_integers(keys, self.count, 2, _FLIP + (axis << 3)).reshape(-1, *[1] * len(self.size)) == 1
+            parts = torch.where(is_flipped.unsqueeze(1), parts.flip(2 + axis), parts)
+            part_masks = torch.where(is_flipped, part_masks.flip(1 + axis), part_masks)
+        if self.jitter:
+            parts = change_curve(parts, (1 + self.jitter) ** _uniform(keys, self.count, _CURVE).reshape(-1))
+        return parts, part_masks
+
+    def _cut(self, pixels: Tensor, masks: Tensor, starts: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
+        """Parts that begin at `starts`, shape (rows, count, axes)."""
+        rows = torch.arange(len(keys), device=keys.device).reshape(-1, *[1] * (len(self.size) + 1))
+        places = []
+        for axis, length in enumerate(self.part):
+            along = torch.arange(length, device=keys.device).reshape([-1 if other == axis else 1 for other in range(len(self.size))])
+            places.append(starts[..., axis].reshape(*starts.shape[:2], *[1] * len(self.size)) + along)
+        cut = pixels.movedim(1, -1)[(rows, *places)]
+        return cut.flatten(0, 1).movedim(-1, 1), masks[(rows, *places)].flatten(0, 1)
+
+    def _bend(self, pixels: Tensor, masks: Tensor, starts: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
+        """Parts whose pixels come from places that random vectors displace, with the pixel at the edge for those outside."""
+        axes, rows = len(self.size), len(keys)
+        vectors = torch.stack(
+            [
+                _uniform(keys, self.count * self.points**axes, _BEND + (axis << 3)).reshape(-1, *[self.points] * axes)
+                for axis in range(axes)
+            ],
+            1,
+        )
+        mode = "bilinear" if axes == 2 else "trilinear"
+        shifts = functional.interpolate(vectors * (sqrt(3) * self.elastic), size=self.part, mode=mode, align_corners=True)
+        grid = []
+        for axis, (length, part) in enumerate(zip(self.size, self.part, strict=True)):
+            along = torch.arange(part, device=keys.device).reshape([-1 if other == axis else 1 for other in range(axes)])
+            place = starts[..., axis].reshape(-1, *[1] * axes) + along + shifts[:, axis]
+            grid.append((2 * place + 1) / length - 1)
+        # Parts of a row lie one below the other, so that the row's pixels are there once.
+        places = torch.stack(grid[::-1], -1).reshape(rows, self.count * self.part[0], *self.part[1:], axes)
+        shape = (rows, -1, self.count, *self.part)
+        parts = functional.grid_sample(pixels, places, "bilinear", "border", align_corners=False)
+        bent = functional.grid_sample(masks.unsqueeze(1).to(pixels.dtype), places, "nearest", "border", align_corners=False)
+        return parts.reshape(shape).transpose(1, 2).flatten(0, 1), bent.reshape(shape)[:, 0].flatten(0, 1).to(masks.dtype)
+
+
+def change_curve(parts: Tensor, powers: Tensor) -> Tensor:
+    """Raise the pixels of each part, scaled to numbers from 0 at its lowest to 1 at its highest, to a power of shape (parts,)."""
+    flat = parts.flatten(1)
+    low, high = flat.amin(1, keepdim=True), flat.amax(1, keepdim=True)
+    span = (high - low).clamp(min=1e-12)
+    return (((flat - low) / span) ** powers.unsqueeze(1) * span + low).reshape(parts.shape)
+
+
+def _uniform(keys: Tensor, count: int, purpose: int) -> Tensor:
+    """Random numbers from -1 to 1, float32 of shape (rows, count)."""
+    return random_integers(keys, count, _STEPS, purpose).to(torch.float32) * (2 / _STEPS) - 1

@@ -14,7 +14,7 @@ class SeriesSettings(EncoderSettings):
     step on, then 1 for each step and 0 for the padding. A missing number is the one before it, or else the one after it. A series without
     a step, with a channel without a number, or with a number beyond 1e15 is quarantined."""
 
-    implementation: ClassVar[str] = "pipelines.applications.series.encoder:Series"
+    implementation: ClassVar[str] = "pipelines.applications.series.encoders:Series"
     kind_of_values: ClassVar[str] = "series"
     encoder: Literal["series"] = "series"
     steps: PositiveInt

@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from pipelines.applications.series.settings import SeriesTaskSettings as Settings
 from pipelines.config import TaskSettings
-from pipelines.config.messages.counting import name_list
+from pipelines.config.messages.words import name_list
 from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch, Data
 from pipelines.tasks.supervised import Supervised

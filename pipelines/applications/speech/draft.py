@@ -4,14 +4,12 @@ import math
 from collections import Counter
 from statistics import median
 
-from pipelines.applications.speech.wav import SoundHeader, UnreadableSoundError, read_sound_header
-from pipelines.config.messages.counting import verb_for
+from pipelines.applications.speech.sound import SoundHeader, UnreadableSoundError, read_sound_header
+from pipelines.config.messages.words import verb_for
 from pipelines.errors import ConfigError
 from pipelines.init.draft import Draft, Request
-from pipelines.init.media.classes import find_classes
-from pipelines.init.media.contents import RECORDINGS, list_contents
-from pipelines.init.media.file_table import SampledFiles, find_file_table
-from pipelines.init.media.folder_tables import Learning, batch_rows, draft_files, epochs_for, train_rows
+from pipelines.init.media.class_folders import Learning, batch_rows, draft_files, epochs_for, find_classes, train_rows
+from pipelines.init.media.folder_contents import RECORDINGS, SampledFiles, find_file_table, list_contents
 
 EPOCHS = ((20_000, 10), (1_000, 15), (300, 30), (0, 60))
 MOST_SECONDS = 10.0

@@ -11,7 +11,7 @@ from pipelines.config.tasks.base import Probability, TaskSettings
 class LogMelSettings(EncoderSettings):
     """Log-mel spectrogram of the bytes of a WAV file, float32 of shape (mels, frames): the logarithm of the power on the mel scale."""
 
-    implementation: ClassVar[str] = "pipelines.applications.speech.encoder:LogMel"
+    implementation: ClassVar[str] = "pipelines.applications.speech.encoders:LogMel"
     kind_of_values: ClassVar[str] = "spectrogram"
     encoder: Literal["log_mel"] = "log_mel"
     sample_rate: PositiveInt

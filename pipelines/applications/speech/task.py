@@ -5,11 +5,11 @@ from torch import Tensor, nn
 
 from pipelines.applications.speech.settings import SpeechSettings as Settings
 from pipelines.config import TaskSettings
-from pipelines.config.messages.counting import name_list
+from pipelines.config.messages.words import name_list
 from pipelines.data.versions.schema import ROW_KEYS, TensorColumn
 from pipelines.errors import ConfigError
+from pipelines.tasks.augmentation import random_integers
 from pipelines.tasks.base import Batch, Data
-from pipelines.tasks.row_random import random_integers
 from pipelines.tasks.supervised import Supervised
 
 _SHIFT, _FRAMES, _MELS = range(3)

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from pipelines.data.versions.schema import TensorColumn
-from pipelines.tasks.bag import frequent_counts
 from pipelines.tasks.data import Batch
+from pipelines.tasks.text import frequent_counts
 
 PAIRS_AT_ONCE = 2**16
 """Pairs that walk together, so that their numbers stay in a processor's cache."""

@@ -68,7 +68,7 @@ def _has_rate_of_trees(config: Any) -> bool:
 class BoostingSettings(StrategySettings):
     """A round grows a tree for each output on the rows of all workers. Weights are identical bit for bit for any number of workers."""
 
-    implementation = "pipelines.applications.trees.boosting.boosting:Boosting"
+    implementation = "pipelines.applications.trees.boosting:Boosting"
     tasks = ("trees",)
     reproducible = True
     reads_in_order = False

@@ -1,19 +1,22 @@
-"""The task `trees`: gradient-boosted decision trees over the columns of a table."""
+"""The task `trees`: gradient-boosted decision trees over the columns of a table, and what each input contributes to an output, row by row.
 
-from collections.abc import Iterator
+Contributions are SHAP values, by LightGBM's TreeSHAP on the text of the same trees: Lundberg et al. 2020, "From local explanations to
+global understanding with explainable AI for trees".
+"""
+
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from torch import nn
 
-from pipelines.applications.trees.contributions import contributions
 from pipelines.applications.trees.forest import Forest, column_inputs
 from pipelines.applications.trees.settings import TreesSettings as Settings
-from pipelines.config.messages.did_you_mean import suggestion
+from pipelines.config.messages.words import suggestion
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.errors import ConfigError
 from pipelines.tasks.data import Batch, Data
-from pipelines.tasks.details.explanation import Explanation
+from pipelines.tasks.details.base import Explanation
 from pipelines.tasks.supervised import Supervised
 from pipelines.tasks.targets.base import is_binary
 
@@ -86,3 +89,71 @@ class Trees(Supervised):
     def _raw_feature(self, column: str) -> str:
         """The columns of the query that a tensor column is encoded from."""
         return ", ".join(self.data.encoders[column].inputs) if column in self.data.encoders else column
+
+
+_CATEGORIES, _NAN_LEFT, _NAN = 1, 2, 8
+"""Bits of LightGBM's `decision_type`: on categories; NaN goes left; NaN is a value of its own, and not 0."""
+
+
+def contributions(forest: Forest, inputs: np.ndarray) -> np.ndarray:
+    """float64 of shape (rows, outputs, inputs): the output is their sum and the mean over training rows, which has no column.
+
+    `inputs` is float32 of shape (rows, inputs). A node's share of its parent is that of `forest.rows`.
+    """
+    import lightgbm  # noqa: PLC0415, whoever grew the trees has it
+
+    booster = lightgbm.Booster(model_str=_text(forest, inputs.shape[1]))
+    values = np.asarray(booster.predict(inputs.astype(np.float64), pred_contrib=True, num_threads=1))
+    return values.reshape(len(inputs), forest.outputs, -1)[:, :, :-1]
+
+
+def _text(forest: Forest, inputs: int) -> str:
+    """The forest as LightGBM writes models."""
+    arrays = {name: values.numpy() for name, values in {**forest.weights(), **forest.facts}.items()}
+    head = [
+        "tree", "version=v4", f"num_class={forest.outputs}", f"num_tree_per_iteration={forest.outputs}", "label_index=0",
+        f"max_feature_idx={inputs - 1}", f"feature_names={_words(f'x{number}' for number in range(inputs))}",
+        f"feature_infos={_words('none' for _ in range(inputs))}", "",
+    ]  # fmt: skip
+    trees = [[f"Tree={tree}", *_tree({name: values[tree] for name, values in arrays.items() if values.ndim > 1}), "", ""]
+             for tree in range(len(arrays["feature"]))]  # fmt: skip
+    return "\n".join([*head, *(line for lines in trees for line in lines), "end of trees", ""])
+
+
+def _tree(nodes: dict[str, np.ndarray]) -> Iterator[str]:
+    """The lines of a tree whose nodes these are, the first the root. LightGBM numbers decisions from 0, and leaves from -1 down."""
+    children, itself = (nodes["left_child"], nodes["right_child"]), np.arange(len(nodes["left_child"]))
+    is_decision = children[0] != itself
+    decisions = np.flatnonzero(is_decision)
+    leaves = np.setdiff1d(np.concatenate([[0], *(child[decisions] for child in children)]), decisions)  # others are empty room
+    place = np.zeros(len(itself), np.int64)
+    place[decisions], place[leaves] = np.arange(len(decisions)), ~np.arange(len(leaves))
+    yield f"num_leaves={len(leaves)}"
+    yield f"leaf_value={_words(map(repr, nodes['value'][leaves].tolist()))}"
+    yield f"leaf_count={_words(nodes['rows'][leaves])}"
+    if not len(decisions):
+        yield "num_cat=0"
+        return
+    sets = nodes["is_set"][decisions]
+    thresholds = np.where(sets, np.cumsum(sets) - 1, nodes["threshold"][decisions].astype(np.float64))
+    yield f"num_cat={int(sets.sum())}"
+    yield f"split_feature={_words(nodes['feature'][decisions])}"
+    yield f"threshold={_words(map(repr, thresholds.tolist()))}"
+    yield f"decision_type={_words(np.where(sets, _CATEGORIES, _NAN_LEFT * nodes['missing_left'][decisions]) + _NAN)}"
+    yield f"left_child={_words(place[children[0][decisions]])}"
+    yield f"right_child={_words(place[children[1][decisions]])}"
+    yield f"internal_count={_words(nodes['rows'][decisions])}"
+    if sets.any():
+        bits = _bits(nodes["members"][decisions[sets]])
+        yield f"cat_boundaries={_words(np.arange(len(bits) + 1) * bits.shape[1])}"
+        yield f"cat_threshold={_words(bits.ravel())}"
+
+
+def _bits(members: np.ndarray) -> np.ndarray:
+    """uint32 of shape (sets, words): the values of each set as bits, the lowest first."""
+    padded = np.pad(members, ((0, 0), (0, -members.shape[1] % 32)))
+    return np.packbits(padded, axis=1, bitorder="little").view("<u4")
+
+
+def _words(values: Iterable[object]) -> str:
+    return " ".join(map(str, values))

@@ -5,9 +5,8 @@ from typing import Any
 import numpy as np
 
 from pipelines.init.tables.target import TargetChoice
-from pipelines.init.tables.trial import Trial
+from pipelines.init.tables.trial import Trial, TrialModel
 from pipelines.init.tables.trial_inputs import TrialInputs
-from pipelines.init.tables.trial_models import TrialModel
 
 _ROUNDS, _RATE, _PATIENCE = 300, 0.1, 25
 _TREES_IN_ALL = 600

@@ -8,8 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, SerializeAsAny
 
-from pipelines.config.features.auto import AutoSettings
-from pipelines.config.features.base import EncoderSettings
+from pipelines.config.features.base import AutoSettings, EncoderSettings
 from pipelines.config.kinds import Kinds
 
 ENCODERS = Kinds(EncoderSettings, "encoder", "lockstep.encoders", "pipelines.config.features", example="standardize")

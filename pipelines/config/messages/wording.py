@@ -6,7 +6,7 @@ from typing import Annotated, Any, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
-from pipelines.config.messages.did_you_mean import suggestion
+from pipelines.config.messages.words import suggestion
 from pipelines.config.secrets import has_login, is_secret
 
 _LIST, _MAPPING = "must be a list, such as [first, second]", "must be a mapping, such as {{name: value}}"

@@ -9,10 +9,7 @@ from pipelines.config.dataset.windows import WindowSettings
 from pipelines.config.effects import OnlyWith
 from pipelines.config.kinds import Kinds
 from pipelines.config.section import Fraction, Name, Section, Text
-from pipelines.config.source.ddl import check_ddl
-from pipelines.config.source.formats import FORMATS
-from pipelines.config.source.options import Value, check_options
-from pipelines.config.source.table_base import TableSettings
+from pipelines.config.source.table_settings import FORMATS, TableSettings, Value, check_ddl, check_options
 
 ROWS_OF_ONE_FILE = ("csv", "json", "parquet", "text", "excel", "sqlite")
 """Formats that make each row from one file."""

@@ -1,15 +1,57 @@
-"""Settings of `train` for every strategy: how the model is trained, on how many workers, and how a run recovers from failures."""
+"""Settings of `train` for every strategy: how the model is trained, on how many workers, and how a run recovers from failures. Imports no
+torch."""
 
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Discriminator, Field, NonNegativeInt, PositiveInt, Tag, model_validator
+from pydantic import BeforeValidator, Discriminator, Field, NonNegativeInt, PositiveFloat, PositiveInt, Tag, model_validator
 
-from pipelines.config.effects import OnlyInRun, OnlyWith, is_on_one_worker
+from pipelines.config.effects import OnlyInRun, OnlyWith, is_given, is_on_one_worker
 from pipelines.config.section import Section, Seed, Text, expand_kind
 from pipelines.config.train.init_from import InitFrom, NamedInitFrom
-from pipelines.config.train.lora import Lora
-from pipelines.config.train.profile import Profile
+
+
+class Lora(Section):
+    """Low-rank adaptation (Hu et al. 2021): of the linear layers that match, a product of two small matrices is trained in place of the
+    weight, and added to it at the end. The logged model is an ordinary one."""
+
+    rank: PositiveInt = 8
+    """Columns of the one matrix, and rows of the other."""
+    alpha: PositiveFloat = 16.0
+    """The product is multiplied by alpha / rank."""
+    targets: Annotated[tuple[Text, ...], Field(min_length=1)]
+    """Names of linear layers, or patterns of them such as `*.attention.self.query`."""
+
+
+MOST_STEPS = 1_000
+_WITH_STEPS = OnlyWith(".steps", fits=is_given, remedy="set train.profile.steps to the first and the last, such as [50, 60]")
+
+
+class Profile(Section):
+    """Steps that torch's profiler records. The model does not depend on it."""
+
+    steps: tuple[PositiveInt, PositiveInt] | None = None
+    """The first and the last step to record, counted from 1, such as [50, 60]: traces for Perfetto, and a table of the operators that
+    take longest, are filed in the run. By default none is recorded."""
+    ranks: Annotated[tuple[NonNegativeInt, ...], _WITH_STEPS] = (0,)
+    """Ranks of the workers whose steps are recorded."""
+    memory: Annotated[bool, _WITH_STEPS] = False
+    """Records memory in these steps as well: on a GPU, a snapshot of torch's allocator; without one, the peak of resident memory in each
+    phase of a step."""
+
+    @model_validator(mode="after")
+    def _steps_are_a_range(self) -> "Profile":
+        if self.steps is None:
+            return self
+        first, last = self.steps
+        if last < first:
+            raise ValueError(f"steps is {[first, last]}; write the smaller number first")
+        if last - first >= MOST_STEPS:
+            raise ValueError(
+                f"steps is {[first, last]}, {last - first + 1:,} steps; record at most {MOST_STEPS:,}, whose trace fits a browser"
+            )
+        return self
+
 
 Workers = Annotated[
     Annotated[PositiveInt, Tag("number")] | Annotated[tuple[PositiveInt, PositiveInt], Tag("range")],
@@ -29,7 +71,7 @@ def _only_strategies_with(attribute: str, values: tuple[Any, ...] = ()) -> OnlyW
     """A condition that the settings of the strategy say so of themselves."""
 
     def remedy() -> str:
-        from pipelines.config.train.strategies import strategy_kinds_with  # noqa: PLC0415, which reads this module
+        from pipelines.config.train.strategy import strategy_kinds_with  # noqa: PLC0415, which reads this module
 
         return f"set train.strategy to {' or '.join(strategy_kinds_with(attribute))}"
 

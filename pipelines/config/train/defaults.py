@@ -7,8 +7,7 @@ from pipelines.config.section import expand_kind
 from pipelines.config.tasks.base import TaskSettings
 from pipelines.config.tasks.functions import task_settings
 from pipelines.config.train.base import FOR_EVERY_TASK
-from pipelines.config.train.strategies import STRATEGIES
-from pipelines.config.train.strategy import StrategySettings
+from pipelines.config.train.strategy import STRATEGIES, StrategySettings
 from pipelines.config.train.train import Train
 
 

@@ -1,11 +1,13 @@
-"""Base class of the settings of a strategy, by which the rest of the project asks what it needs to know of one. Imports no torch."""
+"""Base class of the settings of a strategy, by which the rest of the project asks what it needs to know of one, and the kinds that exist:
+each is a class of settings in a folder of its own, of this project or of somebody else. Imports no torch."""
 
 from collections.abc import Iterable, Mapping
-from typing import ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
-from pydantic import PositiveInt
+from pydantic import BeforeValidator, ConfigDict, PositiveInt, SerializeAsAny, ValidationInfo
 
 from pipelines.config.effects import OnlyWith
+from pipelines.config.kinds import Kinds
 from pipelines.config.section import Section
 from pipelines.config.train.base import Training
 
@@ -113,3 +115,36 @@ def check_matrices(train: Training, kind: str) -> None:
     """Raise ValueError if a strategy that divides matrices is to change them as a whole."""
     if train.optimizer == "muon":
         raise ValueError(f"optimizer is muon, which needs whole matrices, and strategy {kind} divides them; set it to adamw")
+
+
+DEFAULT_KIND = "ddp"
+STRATEGIES = Kinds(StrategySettings, "kind", "lockstep.strategies", "pipelines.train", example=DEFAULT_KIND, has_default=True)
+
+
+def strategy_kinds_with(attribute: str) -> list[str]:
+    """The known kinds whose settings say so of themselves, as by `balances`."""
+    return [kind for kind, settings in STRATEGIES.by_name.items() if getattr(settings, attribute)]
+
+
+class Unavailable(StrategySettings):
+    """A strategy that a run has recorded, and that this machine does not have. Its model can be used, and not be trained."""
+
+    model_config = ConfigDict(extra="allow")
+    implementation = ""
+
+    def implementation_for(self, train: Training) -> str:
+        return STRATEGIES.class_for(self.kind).implementation  # which raises, unless it has been installed since
+
+
+def _parse_settings(value: Any, validation: ValidationInfo) -> Any:
+    """The section as settings of the kind that it names. With `recorded` in the context, of a kind that there is no more too."""
+    section = STRATEGIES.expand(value)
+    if validation.context and validation.context.get("recorded") and isinstance(section, dict):
+        try:
+            STRATEGIES.class_for(section["kind"])
+        except ValueError:
+            return Unavailable.model_validate(section)
+    return STRATEGIES.parse(section, validation)
+
+
+NamedStrategy = Annotated[SerializeAsAny[StrategySettings], BeforeValidator(_parse_settings)]

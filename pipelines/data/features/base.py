@@ -1,4 +1,5 @@
-"""Base classes of encoders, which turn one or more raw columns into one tensor column."""
+"""Base classes of encoders, which turn one or more raw columns into one tensor column, and how they show values where they describe
+themselves."""
 
 from __future__ import annotations
 
@@ -10,13 +11,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from pipelines.data.features.phrases import show_briefly
 from pipelines.data.versions.schema import Role, TensorColumn, from_numpy
 from pipelines.errors import ConfigError
 
 if TYPE_CHECKING:  # an exported folder has encoders without their settings, which need pydantic
     from pipelines.config.features.base import EncoderSettings
     from pipelines.data.features.statistics import Statistics
+from collections.abc import Collection
 
 MOMENTS, SAMPLE, COUNTS, WORDS, CHARACTERS, BYTE_WORDS = "moments", "sample", "counts", "words", "characters", "byte_words"
 LINE_WORDS, LOWERCASE_WORDS = "line_words", "lowercase_words"
@@ -186,3 +187,22 @@ def tensors_with_nulls(values: np.ndarray, refused: np.ndarray) -> pa.Array:
     if not refused.any():
         return tensors
     return pa.FixedSizeBinaryArray.from_buffers(tensors.type, len(tensors), [pa.array(~refused).buffers()[1], tensors.buffers()[1]])
+
+
+_MOST_VALUES, _MOST_CHARACTERS = 6, 40
+
+
+def show_briefly(value: Any) -> str:
+    """A number with four digits, a long list by its size, and the beginning of any other value."""
+    if isinstance(value, float):
+        return f"{value:,.0f}" if 1e4 <= abs(value) < 1e9 else f"{value:.4g}"
+    if isinstance(value, list | dict):
+        return f"of {len(value):,} entries" if len(str(value)) > _MOST_CHARACTERS else str(value)
+    return str(value)[:_MOST_CHARACTERS]
+
+
+def list_first(values: Collection[Any]) -> str:
+    """The first values in a line, with an ellipsis for all others. Line breaks and other characters that do not print are escaped."""
+    first = [show_briefly(value)[:20] for value in list(values)[:_MOST_VALUES]]
+    printable = [text if text.isprintable() else repr(text)[1:-1] for text in first]
+    return ", ".join(printable) + (", …" if len(values) > _MOST_VALUES else "")

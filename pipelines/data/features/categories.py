@@ -11,8 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as types
 
-from pipelines.data.features.base import COUNTS, Encoder, Input, array_with_nulls
-from pipelines.data.features.phrases import list_first
+from pipelines.data.features.base import COUNTS, Encoder, Input, array_with_nulls, list_first
 from pipelines.data.features.raw import categories, is_category, is_number, numbers
 from pipelines.data.versions.schema import Role, TensorColumn
 from pipelines.errors import ConfigError

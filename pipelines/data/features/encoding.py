@@ -7,10 +7,8 @@ import pyarrow as pa
 
 from pipelines.config.dataset.dataset import Dataset
 from pipelines.config.features import encoder_settings
-from pipelines.config.features.auto import AutoSettings
-from pipelines.config.features.base import EncoderSettings
-from pipelines.config.messages.counting import name_list
-from pipelines.config.messages.did_you_mean import suggestion
+from pipelines.config.features.base import AutoSettings, EncoderSettings
+from pipelines.config.messages.words import name_list, suggestion
 from pipelines.config.plugins import import_class, is_class_path
 from pipelines.data.features.base import COUNTS, WORDS, Encoder, Input
 from pipelines.data.features.row_encoders import RowEncoder, RowEncoders

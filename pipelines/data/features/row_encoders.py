@@ -8,10 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.config.messages.counting import name_list
+from pipelines.config.messages.words import name_list
 from pipelines.data.features.base import Encoder, Packer
-from pipelines.data.features.raw import python_value
-from pipelines.data.features.text import utf8
+from pipelines.data.features.raw import FAULT, count_bytes, find_invalid, null_rows, python_value
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.errors import SourceError
 
@@ -60,12 +59,12 @@ class RowEncoders:
                 )
             inputs = [_array(raw.column(column)) for column in fitted.inputs]
             prefix = f"{name}: {fitted.kind}{_CANNOT}"
-            invalid = [utf8.find_invalid(values) for values in inputs]
-            readable = [values if rows is None else utf8.null_rows(values, rows) for values, rows in zip(inputs, invalid, strict=True)]
+            invalid = [find_invalid(values) for values in inputs]
+            readable = [values if rows is None else null_rows(values, rows) for values, rows in zip(inputs, invalid, strict=True)]
             output = fitted.encoder.encode(*readable)
             for values, rows in zip(inputs, invalid, strict=True):
                 if rows is not None:
-                    output, reasons = utf8.null_rows(output, rows), _add_invalid(reasons, values, rows, prefix)
+                    output, reasons = null_rows(output, rows), _add_invalid(reasons, values, rows, prefix)
             if output.null_count:
                 reasons = _add_reasons(reasons, output, prefix, fitted.inputs, inputs, fitted.encoder.fault)
             outputs.append(output)
@@ -107,7 +106,7 @@ def _add_invalid(reasons: pa.Array, values: pa.Array, rows: np.ndarray, prefix: 
     """Add a reason for each of the `rows`, whose text is not UTF-8, that has no reason yet."""
     words = reasons.to_pylist()
     for row in np.flatnonzero(rows):
-        words[row] = words[row] or f"{prefix}{utf8.count_bytes(values[int(row)]):,} bytes: {utf8.FAULT}"
+        words[row] = words[row] or f"{prefix}{count_bytes(values[int(row)]):,} bytes: {FAULT}"
     return pa.array(words, pa.string())
 
 

@@ -1,11 +1,12 @@
 """Statistics of a raw column, which encoders are fitted on. They do not depend on the order or partitioning of the rows.
 
-1. An `Accumulator` reads the values of one column in one partition, a batch at a time, in one pass.
+1. An `Accumulator` reads the values of one column in one partition, a batch at a time, in one pass. Of numbers it keeps a `Sample`, the
+   rows with the smallest hashes.
 2. Its `summary()` is small and can be written as JSON. Counts of values may be large and are drained separately, as tables.
 3. `combine_summaries` merges several summaries into one, since the samples of many partitions may not fit on one machine.
-4. `statistics_from_summary` makes `Statistics` from the last summary and the counts summed by value.
-"""
+4. `statistics_from_summary` makes `Statistics` from the last summary and the counts summed by value."""
 
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,11 +18,9 @@ import pyarrow.compute as pc
 
 from pipelines.data.features import exact_sums
 from pipelines.data.features.base import BYTE_WORDS, CHARACTERS, COUNTS, LINE_WORDS, LOWERCASE_WORDS, MOMENTS, SAMPLE, WORDS
+from pipelines.data.features.byte_words import byte_word_counts
 from pipelines.data.features.raw import categories, check_category, is_text, numbers, words
-from pipelines.data.features.sample import Sample, ascending_numbers, combine_samples
-from pipelines.data.features.text.byte_words import byte_word_counts
-from pipelines.data.features.text.ngrams import term_rule, text_counts
-from pipelines.data.features.text.pretokenize import character_counts, line_word_counts
+from pipelines.data.features.text_pieces import character_counts, line_word_counts, term_rule, text_counts
 
 _PIECES: dict[str, Callable[[pa.Array], pa.Table]] = {
     CHARACTERS: character_counts,
@@ -234,3 +233,66 @@ def _append_counts(tables: list[pa.Table], counts: pa.Table) -> list[pa.Table]:
 def _sum_counts(tables: list[pa.Table]) -> pa.Table:
     summed = pa.concat_tables([COUNTS_SCHEMA.empty_table(), *tables]).group_by("value", use_threads=False).aggregate([("count", "sum")])
     return pa.table([summed["value"], summed["count_sum"]], schema=COUNTS_SCHEMA)
+
+
+# Quantiles are computed from this many rows; the standard error of the rank of a quantile is then at most 0.0016.
+SAMPLE_ROWS = 100_000
+
+
+class Sample:
+    """Keeps the SAMPLE_ROWS rows of smallest order among all added rows."""
+
+    def __init__(self) -> None:
+        self._order, self._values = np.empty(0, np.uint64), np.empty(0, np.float64)
+        self._limit = np.uint64(2**64 - 1)
+
+    def add(self, values: np.ndarray, order: np.ndarray) -> None:
+        small = order <= self._limit
+        self._order = np.concatenate([self._order, order[small].astype(np.uint64)])
+        self._values = np.concatenate([self._values, values[small]])
+        if len(self._order) > 2 * SAMPLE_ROWS:
+            self._keep_smallest()
+
+    def summary(self) -> dict[str, str]:
+        """The sample as JSON values: 16 bytes per row, in base64."""
+        self._keep_smallest()
+        return _summary(self._order, self._values)
+
+    def _keep_smallest(self) -> None:
+        self._order, self._values = _smallest(self._order, self._values)
+        if len(self._order) == SAMPLE_ROWS:
+            self._limit = self._order.max()
+
+
+def combine_samples(summaries: Iterable[Mapping[str, str]]) -> dict[str, str]:
+    """Combine the samples of partitions into the sample that one partition with all rows would give."""
+    parts = list(summaries)
+    order = np.concatenate([np.frombuffer(b64decode(part["order"]), "<u8") for part in parts])
+    return _summary(*_smallest(order, np.concatenate([_values(part) for part in parts])))
+
+
+def ascending_numbers(summary: Mapping[str, str]) -> np.ndarray:
+    """The numbers of the sample, float64, in ascending order."""
+    return np.sort(_values(summary))
+
+
+def _summary(order: np.ndarray, values: np.ndarray) -> dict[str, str]:
+    return {"order": _to_base64(order, "<u8"), "sample": _to_base64(values, "<f8")}
+
+
+def _values(summary: Mapping[str, str]) -> np.ndarray:
+    return np.frombuffer(b64decode(summary["sample"]), "<f8")
+
+
+def _to_base64(values: np.ndarray, dtype: str) -> str:
+    return b64encode(values.astype(dtype).tobytes()).decode()
+
+
+def _smallest(order: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The SAMPLE_ROWS rows of smallest order. Ties are broken by value, so the result does not depend on partitions."""
+    if len(order) <= SAMPLE_ROWS:
+        return order, values
+    limit = np.partition(order, SAMPLE_ROWS - 1)[SAMPLE_ROWS - 1]
+    below = order < limit
+    ties = np.sort(values[order == limit])[: SAMPLE_ROWS - int(below.sum())]
+    return np.concatenate([order[below], np.full(len(ties), limit)]), np.concatenate([values[below], ties])

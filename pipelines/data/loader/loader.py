@@ -12,12 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pipelines.data.loader.chunks import Chunk, Transfer, chunks
-from pipelines.data.loader.order import ORDER_VERSION, Epoch, Order
-from pipelines.data.loader.permutations import row_keys
+from pipelines.data.loader.batches import Chunk, Memory, Transfer, Windows, chunks
+from pipelines.data.loader.order import ORDER_VERSION, Epoch, Order, row_keys
 from pipelines.data.loader.producer import Producer
 from pipelines.data.loader.reader import Reader
-from pipelines.data.loader.windows import Memory, Windows
 from pipelines.data.versions.schema import ROW_KEYS, ROW_NUMBERS
 from pipelines.data.versions.versions import Version
 from pipelines.errors import ConfigError, DatasetError

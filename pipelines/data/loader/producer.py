@@ -1,4 +1,5 @@
-"""A background thread that produces a bounded number of items ahead of their use, and can be closed early."""
+"""A background thread that produces a bounded number of items ahead of their use, starts no OpenMP threads of its own, and can be closed
+early."""
 
 import logging
 import queue
@@ -8,7 +9,8 @@ from collections.abc import Generator
 from threading import Event, Thread, current_thread
 from typing import Any, Generic, TypeVar
 
-from pipelines.data.loader.openmp import limit_openmp_threads
+import torch
+from threadpoolctl import ThreadpoolController
 
 log = logging.getLogger(__name__)
 
@@ -73,3 +75,18 @@ def _end(thread: Thread, ready: "queue.Queue[Any]", stop: Event) -> None:
         if time.monotonic() > deadline:
             log.warning("a read of the dataset has not ended in %.0f s, and is left alone", CLOSE_SECONDS)
             return
+
+
+# Created here and not in a thread: it walks the list of loaded libraries, whose lock it holds while it waits for Python's. A thread
+# that imports a compiled module meanwhile holds Python's lock and waits for the list's, both of them for ever.
+_CONTROLLER = ThreadpoolController()
+
+
+def limit_openmp_threads() -> None:
+    """Run the operations of the calling thread in that thread alone, from now on.
+
+    By default OpenMP gives every computing thread a team of one thread per core. The teams compete for
+    cores: on two cores reading took 1.5 times as long with them.
+    """
+    torch.get_num_threads()  # sets torch's default now; otherwise the thread's first operation would overwrite this setting
+    _CONTROLLER.limit(limits=1, user_api="openmp")

@@ -1,18 +1,19 @@
-"""The interface of a raw table, independent of its format."""
+"""The interface of a raw table, independent of its format, and how it runs Python on Spark's executors: to read, hash and check files."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
 from pipelines.config.plugins import import_class
-from pipelines.config.source.formats import FORMATS
 from pipelines.config.source.source import Source
-from pipelines.config.source.table_base import TableSettings
+from pipelines.config.source.table_settings import FORMATS, TableSettings
 from pipelines.data.sources.files.files import Range
-from pipelines.data.versions.sources import SourceFile
+from pipelines.data.versions.raw_inputs import SourceFile
 from pipelines.errors import ConfigError
 
 Settings = TypeVar("Settings", bound=TableSettings)
@@ -91,3 +92,38 @@ def _raw_table(name: str, settings: TableSettings) -> RawTable[Any]:
     except ValueError as error:
         raise ConfigError(f"source.tables.{name}.format: {error}") from error
     return table_class(name, settings)
+
+
+Work = TypeVar("Work")
+# Most bytes of merged small batches.
+BATCH_BYTES, BATCHES = 4 * 2**20, 1_000
+
+
+def distribute(
+    spark: SparkSession, work: Sequence[Work], run: Callable[[Work], Iterator[pa.RecordBatch]], schema: str | StructType
+) -> DataFrame:
+    """The batches that `run` yields for each item of `work`, in a task for each. `schema` is DDL or a StructType.
+
+    `run` and `work` travel by pickle: functions of installed modules, and plain values.
+    """
+
+    def run_task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                yield from merge_batches(run(work[number]))
+
+    return spark.range(0, len(work), 1, max(len(work), 1)).mapInArrow(run_task, schema)
+
+
+def merge_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Merge small batches: one costs Spark as much as many rows, and each small file makes one."""
+    pending: list[pa.RecordBatch] = []
+    pending_bytes = 0
+    for batch in batches:
+        if pending and (pending_bytes + batch.nbytes > BATCH_BYTES or len(pending) == BATCHES):
+            yield from pa.Table.from_batches(pending).combine_chunks().to_batches()
+            pending, pending_bytes = [], 0
+        pending.append(batch)
+        pending_bytes += batch.nbytes
+    if pending:
+        yield from pa.Table.from_batches(pending).combine_chunks().to_batches()

@@ -13,11 +13,11 @@ from pyspark.sql import SparkSession
 
 from pipelines import errors
 from pipelines.config.source.source import Source
+from pipelines.data.sources import parquet_footers
 from pipelines.data.sources.base import RawTable, raw_tables
-from pipelines.data.sources.parquet import footers
 from pipelines.errors import DatasetError, LockstepError, MismatchError, SourceError
 from pipelines.runtime.compat.spark import condition_of_java
-from pipelines.runtime.disks import SPARK_DISK_REMEDY, full_disk
+from pipelines.runtime.machine import SPARK_DISK_REMEDY, full_disk
 
 _NOISE = re.compile(
     r"^\s*\[[A-Z0-9_.]+\]\s*|\s*If necessary set .* to bypass this error\.|\s*Verify the spelling.*|\s*SQLSTATE: \w+.*|\s*== SQL .*",
@@ -131,7 +131,7 @@ def fails_any_stage(error: Exception) -> bool:
         return isinstance(error, LockstepError | OSError | MemoryError | Py4JNetworkError)
     messages = error_messages(error)
     cause = lockstep_error(messages) or _machine_error(messages)
-    return bool(cause or error_condition(error).startswith((*_FILES, _CANCELLED)) or footers.reader_failed(error))
+    return bool(cause or error_condition(error).startswith((*_FILES, _CANCELLED)) or parquet_footers.reader_failed(error))
 
 
 def _machine_error(messages: list[str]) -> DatasetError | None:

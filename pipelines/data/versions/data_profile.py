@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from pipelines.config import Config
 from pipelines.data.versions.manifest import Manifest
-from pipelines.data.versions.sources import Sources
+from pipelines.data.versions.raw_inputs import Sources
 
 TEXT_LENGTH = 120
 """Characters that a sample keeps of a text."""

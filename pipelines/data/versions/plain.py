@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow.fs import FileSystem, FileType
 
-from pipelines.config.messages.counting import name_list
+from pipelines.config.messages.words import name_list
 from pipelines.data.versions import storage
 from pipelines.data.versions.commit import commit
 from pipelines.data.versions.manifest import SPLITS, FittedEncoder, Manifest, content_digest, split_summaries, tensor_columns

@@ -4,7 +4,7 @@ influence.
 1. `add_identity` names every row by a hash of its key.
 2. `find_and_refuse_repeats` keeps one row of each key, and refuses the others.
 3. `assign_split` gives a row its split, or refuses it, after `stratify` if every split is to have the same mix of values; `assign_part`
-   gives it a part and a position. Each uses its own salt.
+   gives it a part and a position. Each uses its own salt. Splits and folds by time have bounds that are values of a column.
 
 Spark's xxhash64 skips NULLs, so (NULL, 5) and (5, NULL) would have the same hash: NULL flags are hashed as well.
 
@@ -12,24 +12,25 @@ A salt is a text. Spark would hash it anew for every row, which took a quarter o
 number that has the same hash, and Java computes that of a constant once.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from functools import cache
+from itertools import pairwise
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantType
 from xxhash import xxh64_intdigest
 
-from pipelines.config.dataset.dataset import ByColumn, ByFraction, ByTime, Split
-from pipelines.config.dataset.folds import MOST_REPEATS, ByFold, ByTimeFold, FoldSplit
+from pipelines.config.dataset.dataset import MOST_REPEATS, ByColumn, ByFold, ByFraction, ByTime, ByTimeFold, FoldSplit, Split
 from pipelines.data.sources.files.folder_columns import quote_name
 from pipelines.data.sources.spark_sql import sql_text
 from pipelines.data.versions.manifest import SPLITS
-from pipelines.errors import SourceError
+from pipelines.errors import ConfigError, SourceError
 from pipelines.etl.quality import REASON, accepted_rows, refuse
 from pipelines.etl.splits.strata import FIRST_CUT, HASH_BITS, SECOND_CUT, STRATUM, Cuts, find_cuts
-from pipelines.etl.splits.time_splits import split_by_time, time_fold
 
 ROW, SPLIT, PART, PLACE, ALIKE = ("__row", "__split", "__part", "__place", "__alike")
 """Columns added to the query's: hash of the key, index of the split in SPLITS, number of the part over all splits, the hash by which a
@@ -283,3 +284,47 @@ def _is_plain(kind: DataType) -> bool:
     if isinstance(kind, StructType):
         return all(_is_plain(field.dataType) for field in kind.fields)
     return not isinstance(kind, MapType | VariantType)
+
+
+def split_by_time(rows: DataFrame, split: ByTime) -> Column:
+    """The index in SPLITS of each row's split; NULL where it has no time. Raises ConfigError unless `validation` and `test` are values of
+    the column, in this order."""
+    kind, limits, is_ordered = _read_moments(rows, split.time, (split.validation, split.test))
+    if not is_ordered:
+        raise ConfigError(
+            f"dataset.split: column {split.time} is {kind.simpleString()}; validation ({split.validation}) and test ({split.test}) "
+            "must be two of its values, in this order"
+        )
+    time = F.col(quote_name(split.time))
+    train, validation, test = range(len(SPLITS))
+    return F.when(time < limits[0], train).when(time < limits[1], validation).when(time.isNotNull(), test)
+
+
+def time_fold(rows: DataFrame, split: ByTimeFold) -> Column:
+    """The fold of each row, from 1; NULL where it has no time. Raises ConfigError unless `fold_starts` are values of the column, each
+    later than the one before."""
+    kind, starts, is_ordered = _read_moments(rows, split.time, split.fold_starts, may_repeat=False)
+    if not is_ordered:
+        raise ConfigError(
+            f"dataset.split.fold_starts: column {split.time} is {kind.simpleString()}; give values of it, each later than the one before "
+            f"(got {', '.join(split.fold_starts)})"
+        )
+    time = F.col(quote_name(split.time))
+    return F.when(time.isNotNull(), sum((F.when(time >= start, 1).otherwise(0) for start in starts), F.lit(1)))
+
+
+def _read_moments(rows: DataFrame, name: str, texts: Sequence[str], may_repeat: bool = True) -> tuple[DataType, list[Column], bool]:
+    """The type of a column, the texts in that type, and whether each is a value of it, none before the one that it follows."""
+    kind = rows.schema[name].dataType
+    moments = [F.lit(text).try_cast(kind) for text in texts]
+    in_order = [first <= second if may_repeat else first < second for first, second in pairwise(moments)]
+    checks = rows.sparkSession.range(1).select(*[moment.isNotNull() for moment in moments], *in_order).head()
+    assert checks is not None
+    return kind, moments, all(checks)
+
+
+def raw_schema(rows: DataFrame) -> pa.Schema:
+    """The query's columns as Arrow types, in Spark's tasks and in the served model."""
+    fields = [field for field in rows.schema.fields if field.name not in INTERNAL]
+    timezone = str(rows.sparkSession.conf.get("spark.sql.session.timeZone"))
+    return to_arrow_schema(type(rows.schema)(fields), timezone=timezone)

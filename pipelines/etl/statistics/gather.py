@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Collection
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -13,30 +14,60 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from pipelines.config.dataset.dataset import Dataset
-from pipelines.config.features.categories import SequenceSettings, VocabularySettings
-from pipelines.config.features.terms import TermsSettings
+from pipelines.config.features.categories import SequenceSettings, TermsSettings, VocabularySettings
 from pipelines.data.features import needs
 from pipelines.data.features.base import COUNTS, MOMENTS
 from pipelines.data.features.raw import is_category, is_number, is_text
-from pipelines.data.features.statistics import COUNTS_SCHEMA, statistics_from_summary
-from pipelines.data.features.text.ngrams import term_rule
+from pipelines.data.features.statistics import COUNTS_SCHEMA, Statistics, statistics_from_summary
+from pipelines.data.features.text_pieces import term_rule
 from pipelines.data.sources.files.folder_columns import quote_name
-from pipelines.data.versions.data_profile import TEXT_LENGTH
+from pipelines.data.versions.data_profile import TEXT_LENGTH, ValueCounts
 from pipelines.data.versions.manifest import SPLITS
 from pipelines.etl.quality import REASON
-from pipelines.etl.raw_schema import raw_schema
-from pipelines.etl.splits.splits import ALIKE, ROW, SPLIT
+from pipelines.etl.splits.splits import ALIKE, ROW, SPLIT, raw_schema
 from pipelines.etl.statistics import leakage, row_sample, value_counts
-from pipelines.etl.statistics.key_hashes import has_repeated_key, repeats_in_bucket
-from pipelines.etl.statistics.partition import Needs, count_name, count_statistics, summarize_partition
-from pipelines.etl.statistics.row_summary import RowSummary
-from pipelines.etl.statistics.summaries import (
+from pipelines.etl.statistics.partition import (
     GATHERED,
     MISSING,
     VALUES,
+    Needs,
     collect_summaries,
+    count_name,
+    count_statistics,
+    has_repeated_key,
     merge_summaries,
+    repeats_in_bucket,
+    summarize_partition,
 )
+
+
+@dataclass(frozen=True)
+class RowSummary:
+    """The result of one pass over the rows."""
+
+    rows: dict[int, int]
+    """Rows that are not refused, by the index of the split; every split has an entry."""
+    refused: dict[str, int]
+    """Refused rows, by reason."""
+    statistics: dict[str, Statistics]
+    """Statistics of the training split's raw columns."""
+    schema: pa.Schema
+    """The query's output."""
+    samples: dict[str, pa.Table] = field(default_factory=dict)
+    """Rows of each split, as `row_sample` keeps them."""
+    contents: np.ndarray = field(default_factory=lambda: np.empty((0, len(SPLITS)), np.int64))
+    """Rows of a sample of contents, by split, as `leakage` counts them."""
+    values: dict[str, ValueCounts] = field(default_factory=dict)
+    """Rows by value and split, of the raw columns that have few values."""
+    missing: dict[str, int] = field(default_factory=dict)
+    """NULL and NaN of all splits, by the raw columns that were asked for."""
+    keys_repeat: bool = False
+    """Whether rows that are not refused seem to have the same key: their hashes are equal."""
+
+    @property
+    def query_rows(self) -> int:
+        return sum(self.rows.values()) + sum(self.refused.values())
+
 
 # Up to this many counts are summed by the driver, without a shuffle; more are summed by Spark.
 COUNTS_ON_DRIVER = 2_000_000

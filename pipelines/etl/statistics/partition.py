@@ -1,23 +1,29 @@
-"""Statistics of one partition, in a task of Spark: an `Accumulator` per column, and the rows of each split and of each reason counted."""
+"""Statistics of one partition, in a task of Spark: an `Accumulator` per column, and the rows of each split and of each reason counted.
 
+1. `summarize_partition` gives summaries of the partition as JSON in rows of GATHERED, which are made one for each column.
+2. `KeyHashes` collects the hashes of a partition's keys, and drains them in buckets by their highest bits: a value of Spark's for thousands
+   of rows, since a shuffle of single hashes takes longer than all that is computed of them.
+3. `has_repeated_key` finds whether a key repeats: equal keys have equal hashes. It brings each bucket to one task, which sorts it.
+"""
+
+import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
 
 from pipelines.data.features.base import COUNTED, COUNTS
-from pipelines.data.features.raw import missing_values
-from pipelines.data.features.statistics import Accumulator
-from pipelines.data.features.text.ngrams import term_rule
-from pipelines.data.features.text.utf8 import null_invalid
+from pipelines.data.features.raw import missing_values, null_invalid
+from pipelines.data.features.statistics import Accumulator, combine_summaries
+from pipelines.data.features.text_pieces import term_rule
 from pipelines.data.versions.manifest import SPLITS
 from pipelines.etl.quality import REASON
 from pipelines.etl.splits.splits import ALIKE, ROW, SPLIT, TRAIN
 from pipelines.etl.statistics import leakage, row_sample, value_counts
-from pipelines.etl.statistics.key_hashes import KeyHashes
-from pipelines.etl.statistics.summaries import MISSING, VALUES, count_batch, hash_batch, summary_batch
 
 Needs = dict[str, frozenset[str]]
 
@@ -90,3 +96,126 @@ def count_statistics(needed: frozenset[str]) -> list[str]:
 def count_name(column: str, need: str) -> str:
     """The name under which a column's counts are gathered: the column's, or for terms one that no column has."""
     return f"{need}\n{column}" if term_rule(need) else column
+
+
+# Tasks return the count of a value, a column's summary as JSON with the number of its counts, or the hashes of a bucket of keys.
+GATHERED = "column string, value string, count bigint, summary string, hashes binary"
+_NAMES = ["column", "value", "count", "summary", "hashes"]
+VALUES = "__values"
+"""The name of the summary of `value_counts`, which is of all columns."""
+MISSING = "__missing"
+"""The name of the NULL and NaN by column."""
+_COMBINERS: dict[str, Callable[[Any, Any], Any]] = {
+    ROW: row_sample.merge_samples,
+    ALIKE: leakage.combine_contents,
+    VALUES: value_counts.combine_counts,
+}
+"""How other summaries than those of raw columns are combined, by name."""
+
+
+def summary_batch(summaries: dict[str, Any], counted: dict[str, int]) -> pa.RecordBatch:
+    """The row of each summary."""
+    texts = [json.dumps(summary) for summary in summaries.values()]
+    return _rows(pa.array(summaries), count=pa.array([counted[column] for column in summaries]), summary=pa.array(texts))
+
+
+def count_batch(column: str, counts: pa.RecordBatch) -> pa.RecordBatch:
+    """The rows of a column's (value, count)."""
+    return _rows(pa.repeat(column, len(counts)), value=counts["value"], count=counts["count"])
+
+
+def hash_batch(drained: pa.RecordBatch) -> pa.RecordBatch:
+    """The rows of (bucket, hashes)."""
+    return _rows(drained["bucket"], hashes=drained["hashes"])
+
+
+def _rows(columns: pa.Array, **arrays_by_name: pa.Array) -> pa.RecordBatch:
+    kinds = {"value": pa.string(), "count": pa.int64(), "summary": pa.string(), "hashes": pa.binary()}
+    arrays = [arrays_by_name[name] if name in arrays_by_name else pa.nulls(len(columns), kind) for name, kind in kinds.items()]
+    return pa.RecordBatch.from_arrays([columns, *arrays], names=_NAMES)
+
+
+def _combine(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Merge the partitions' summaries of each column. A sample takes 2 MB, so they are merged one by one."""
+    summaries: dict[str, Any] = {}
+    counts: dict[str, int] = {}
+    for batch in batches:
+        for column, count, text in zip(*(batch.column(name) for name in ("column", "count", "summary")), strict=True):
+            name, summary = column.as_py(), json.loads(text.as_py())
+            if name in summaries:
+                summary = _combine_pair(name, summaries[name], summary)
+            summaries[name], counts[name] = summary, counts.get(name, 0) + count.as_py()
+    if summaries:
+        yield summary_batch(summaries, counts)
+
+
+def merge_summaries(results: pa.Table) -> dict[str, Any]:
+    """Summaries by column, of few rows of GATHERED."""
+    rows = results.filter(pc.is_valid(results["summary"]))
+    return {row["column"]: json.loads(row["summary"]) for batch in _combine(iter(rows.to_batches())) for row in batch.to_pylist()}
+
+
+def _combine_pair(name: str, first: Any, second: Any) -> Any:
+    if name in (SPLIT, MISSING):
+        return np.add(first, second).tolist()
+    if name in _COMBINERS:
+        return _COMBINERS[name](first, second)
+    return Counter(first) + Counter(second) if name == REASON else combine_summaries([first, second])
+
+
+def collect_summaries(gathered: DataFrame) -> tuple[dict[str, Any], int]:
+    """Summaries by column, and the number of counts of all columns."""
+    by_column = gathered.where("summary IS NOT NULL").repartition(gathered.sparkSession.sparkContext.defaultParallelism, "column")
+    rows = by_column.mapInArrow(_combine, GATHERED).select("column", "summary", "count").collect()
+    return {row.column: json.loads(row.summary) for row in rows}, sum(row["count"] for row in rows)
+
+
+BUCKETS = 256
+_BUCKET_BITS = 8
+_ROWS_PER_TASK = 4_000_000
+
+
+class KeyHashes:
+    """The hashes of the rows of one partition since the last call of `drain`."""
+
+    def __init__(self) -> None:
+        self._pending: list[np.ndarray] = []
+
+    def add(self, hashes: np.ndarray) -> None:
+        """Add a batch, uint64 of shape (rows,)."""
+        self._pending.append(hashes.copy())  # a view would keep the whole batch in memory
+
+    def drain(self) -> pa.Table:
+        """(bucket, hashes): the little-endian bytes of the hashes of each bucket, without empty buckets."""
+        hashes = np.sort(np.concatenate([np.empty(0, np.uint64), *self._pending])).astype("<u8")
+        self._pending = []
+        edges = np.searchsorted(hashes >> np.uint64(64 - _BUCKET_BITS), np.arange(BUCKETS + 1))
+        filled = np.flatnonzero(np.diff(edges))
+        blobs = [hashes[edges[bucket] : edges[bucket + 1]].tobytes() for bucket in filled]
+        return pa.table({"bucket": pa.array(map(str, filled), pa.string()), "hashes": pa.array(blobs, pa.binary())})
+
+
+def has_repeated_key(drained: DataFrame, rows: int) -> bool:
+    """Whether a hash is there twice. `drained` are (bucket, hashes) of all partitions, with about this number of rows."""
+    tasks = max(drained.sparkSession.sparkContext.defaultParallelism, rows // _ROWS_PER_TASK)
+    buckets = drained.repartition(tasks, "bucket").mapInArrow(_search_buckets, "is_repeated boolean").collect()
+    return any(row.is_repeated for row in buckets)
+
+
+def _search_buckets(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield pa.RecordBatch.from_pydict({"is_repeated": [repeats_in_bucket(batches)]})
+
+
+def repeats_in_bucket(batches: Iterable[pa.RecordBatch]) -> bool:
+    """Whether a bucket of these (bucket, hashes) has a hash twice."""
+    by_bucket: dict[str, list[np.ndarray]] = {}
+    for batch in batches:
+        for bucket, hashes in zip(batch.column("bucket").to_pylist(), batch.column("hashes").to_pylist(), strict=True):
+            by_bucket.setdefault(bucket, []).append(np.frombuffer(hashes, "<u8"))
+    return any(map(has_repeats, by_bucket.values()))
+
+
+def has_repeats(pieces: list[np.ndarray]) -> bool:
+    """Whether a value is in these arrays twice."""
+    values = np.sort(np.concatenate(pieces))
+    return bool((values[1:] == values[:-1]).any())

@@ -11,8 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.data.features.raw import is_list, is_text, python_value
-from pipelines.data.features.text.utf8 import find_invalid
+from pipelines.data.features.raw import find_invalid, is_list, is_text, python_value
 from pipelines.data.versions.data_profile import TEXT_LENGTH
 from pipelines.data.versions.manifest import SPLITS
 

@@ -5,12 +5,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pipelines.config.messages.counting import name_list, show_count
+from pipelines.config.messages.words import name_list, show_count
 from pipelines.errors import ConfigError
 from pipelines.init.draft import Draft, KeyPath, Request
-from pipelines.init.media.classes import LEAST_ROWS
-from pipelines.init.media.contents import FolderContents, FoundFile
-from pipelines.init.media.pictures import MOST_UNREADABLE, Look
+from pipelines.init.media.class_folders import LEAST_ROWS
+from pipelines.init.media.folder_contents import FolderContents, FoundFile
+from pipelines.init.media.images import MOST_UNREADABLE, Look
 
 FEW_IMAGES = 100
 """Below which a tenth of the images could leave a split without any."""

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from pipelines.data.sources.files.content import content
 from pipelines.errors import ConfigError
-from pipelines.init.media.classes import split_in_name
-from pipelines.init.media.contents import FolderContents, FoundFile, is_file_type
+from pipelines.init.media.class_folders import split_in_name
+from pipelines.init.media.folder_contents import FolderContents, FoundFile, is_file_type
 
 MOST_BYTES = 32 * 2**20
 """The most bytes of a file that are read."""

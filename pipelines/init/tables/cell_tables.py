@@ -9,17 +9,16 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipelines.config.messages.counting import name_list
+from pipelines.config.messages.words import name_list
 from pipelines.data.features.auto.column_facts import ColumnFacts, TypedColumn
 from pipelines.data.sources.cells.cell_files import CellFault, FileReader
 from pipelines.data.sources.cells.database import DatabaseReader, table_sizes
 from pipelines.data.sources.cells.workbook import SheetReader, check_openpyxl, sheet_headers
 from pipelines.errors import SourceError
-from pipelines.init.sql import renaming_query, sql_name
-from pipelines.init.tables.column_names import column_names
-from pipelines.init.tables.sample import even_files
-from pipelines.init.tables.table import SampledTable
-from pipelines.init.tables.text_types import type_values
+from pipelines.init.tables.column_types import type_values
+from pipelines.init.tables.header import column_names
+from pipelines.init.tables.sample import SampledTable, even_files
+from pipelines.init.tables.sql import renaming_query, sql_name
 
 SAMPLE_CELLS = 1_000_000
 """Of the first rows of the files; Excel's are read in five seconds."""

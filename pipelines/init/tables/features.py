@@ -4,8 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from pipelines.data.features.auto.column_facts import ColumnFacts
-from pipelines.data.features.auto.column_roles import has_sentences
+from pipelines.data.features.auto.column_facts import ColumnFacts, has_sentences
 from pipelines.data.features.auto.encoder_choice import (
     Encoding,
     NumberStyle,
@@ -16,11 +15,11 @@ from pipelines.data.features.auto.encoder_choice import (
     number_style,
     place_encoding,
 )
-from pipelines.init.media.texts import term_encoder
-from pipelines.init.tables.moments import MomentPart, moment_parts
-from pipelines.init.tables.query import Query
-from pipelines.init.tables.roles import Roles
-from pipelines.init.tables.table import SampledTable
+from pipelines.init.media.labelled_texts import term_encoder
+from pipelines.init.tables.date_columns import MomentPart, moment_parts
+from pipelines.init.tables.keys_and_groups import Roles
+from pipelines.init.tables.sample import SampledTable
+from pipelines.init.tables.sql import Query
 from pipelines.init.tables.target import TargetChoice
 
 TERMS = "terms"

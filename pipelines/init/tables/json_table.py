@@ -11,13 +11,11 @@ import pyarrow as pa
 
 from pipelines.data.features.auto.column_facts import ColumnFacts, TypedColumn
 from pipelines.errors import SourceError
-from pipelines.init.sql import FieldPath, selecting_query, sql_name, sql_path
-from pipelines.init.tables.cells import MOST_BROKEN
-from pipelines.init.tables.column_names import tensor_column_names
-from pipelines.init.tables.encoding import find_encoding
-from pipelines.init.tables.sample import SAMPLE_BYTES, TextSample, even_files, sample_beginning, sample_text
-from pipelines.init.tables.table import SampledTable
-from pipelines.init.tables.text_types import type_values
+from pipelines.init.tables.column_types import type_values
+from pipelines.init.tables.csv_table import MOST_BROKEN
+from pipelines.init.tables.header import tensor_column_names
+from pipelines.init.tables.sample import SAMPLE_BYTES, SampledTable, TextSample, even_files, find_encoding, sample_beginning, sample_text
+from pipelines.init.tables.sql import FieldPath, selecting_query, sql_name, sql_path
 
 MOST_FIELDS = 200
 """Different fields of an object beyond which they are no columns."""

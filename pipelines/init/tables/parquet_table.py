@@ -5,15 +5,14 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines.config.messages.counting import name_list
+from pipelines.config.messages.words import name_list
 from pipelines.data.features.auto.column_facts import ColumnFacts, convert_column
 from pipelines.data.sources.files.content import file_errors
 from pipelines.errors import SourceError
-from pipelines.init.sql import renaming_query, sql_name
-from pipelines.init.tables.column_names import tensor_column_names
-from pipelines.init.tables.sample import PIECES, SAMPLE_BYTES, even_files
-from pipelines.init.tables.table import SampledTable
-from pipelines.init.tables.text_types import type_forms
+from pipelines.init.tables.column_types import type_forms
+from pipelines.init.tables.header import tensor_column_names
+from pipelines.init.tables.sample import PIECES, SAMPLE_BYTES, SampledTable, even_files
+from pipelines.init.tables.sql import renaming_query, sql_name
 
 _MOST_DIGITS = 38
 """Of a decimal of Spark."""

@@ -1,13 +1,46 @@
-"""A bounded sample of a file of text: all of it, whole lines at even distances, or whole records from its beginning. The same file gives
-the same sample."""
+"""A bounded sample of the files of a table: all of a text, whole lines at even distances, or whole records from its beginning, and its
+encoding; and the table as its sample shows it. The same files give the same sample."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
+from pipelines.data.features.auto.column_facts import ColumnFacts
 from pipelines.data.sources.files.content import COMPRESSED, content, file_errors
 from pipelines.data.sources.text.records import RECORD_BYTES
+from pipelines.errors import SourceError
+
+
+@dataclass(frozen=True)
+class SampledTable:
+    """A raw table, whose columns are those of a sample."""
+
+    settings: Mapping[str, Any]
+    """The table in `source.tables`."""
+    columns: Sequence[ColumnFacts]
+    rows: int
+    """About how many rows there are in all."""
+    is_complete: bool
+    """Whether the sample has all rows."""
+    splits: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Of files that are splits by their names: the table in `source.tables` of each. Then `settings` is not used."""
+    select: str = "*"
+    """What the query selects before any other expression: of lines of text, their values."""
+    broken: float = 0.0
+    """Share of the records that are broken."""
+    doubts: tuple[str, ...] = ()
+    raw_names: Mapping[str, str] = field(default_factory=dict)
+    """Names of columns in the files, by those that the query gives them."""
+
+    derived: tuple[str, ...] = ()
+    """Columns that are in no file: the query makes them of others."""
+
+    def column(self, name: str) -> ColumnFacts:
+        return next(column for column in self.columns if column.name == name)
+
 
 SAMPLE_BYTES = 32 * 2**20
 PIECES = 64
@@ -106,3 +139,40 @@ def _read_beginning(path: str, most_bytes: int) -> TextSample:
         return TextSample(data, 1.0)
     # A third is what text usually takes; only the size of a training depends on it.
     return TextSample(data[:most_bytes], min(most_bytes / (3 * max(size, 1)), 0.99))
+
+
+HEAD_BYTES = 2**18
+"""Text in which bytes of zero are counted."""
+MOST_LINES_WITH_ZERO = 0.1
+"""Share of lines with a byte of zero beyond which a file is no text. ETL refuses the records of fewer."""
+
+
+def find_encoding(data: bytes, path: str) -> str:
+    """The encoding of a text. Raises SourceError for bytes that are no text, or that are text in two encodings."""
+    if data.startswith((b"\xff\xfe\0\0", b"\0\0\xfe\xff")):
+        raise SourceError(f"{path} is UTF-32, which is not read; save it as UTF-8")
+    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return "utf-16"
+    lines = data[:HEAD_BYTES].split(b"\n")
+    if sum(b"\0" in line for line in lines) > MOST_LINES_WITH_ZERO * len(lines):
+        raise SourceError(f"{path} has bytes of zero, so it is no text of UTF-8; save text as UTF-8, and give an archive its ending")
+    try:
+        data.decode()
+        return "utf-8"
+    except UnicodeDecodeError:
+        lines = [line for line in data.split(b"\n") if not line.isascii()]
+    wrong = [line for line in lines if not _is_utf8(line)]
+    if len(wrong) < len(lines) / 2:
+        number = data[: data.find(wrong[0])].count(b"\n") + 1
+        raise SourceError(
+            f"{path} mixes encodings: most lines are UTF-8, and line {number:,} of those read is not; save it as UTF-8 throughout"
+        )
+    return "windows-1252" if any(0x80 <= byte < 0xA0 for line in wrong for byte in line) else "iso-8859-1"
+
+
+def _is_utf8(line: bytes) -> bool:
+    try:
+        line.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

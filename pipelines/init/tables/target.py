@@ -8,15 +8,14 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow.compute as pc
 
-from pipelines.config.messages.counting import name_list
-from pipelines.config.messages.did_you_mean import suggestion
+from pipelines.config.messages.words import name_list, suggestion
 from pipelines.data.features.auto.column_facts import ColumnFacts
 from pipelines.data.sources.spark_sql import sql_text
 from pipelines.errors import ConfigError
-from pipelines.init.sql import escape_braces, sql_name
-from pipelines.init.tables.column_names import column_names
 from pipelines.init.tables.dialect import MARKS
-from pipelines.init.tables.table import SampledTable
+from pipelines.init.tables.header import column_names
+from pipelines.init.tables.sample import SampledTable
+from pipelines.init.tables.sql import escape_braces, sql_name
 
 NAMES = ("target", "label", "class", "y", "outcome")
 """Names of columns that are a target wherever they stand."""

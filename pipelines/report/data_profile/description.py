@@ -17,8 +17,7 @@ from pipelines.data.features.raw import is_list, is_text
 from pipelines.data.versions.data_profile import TEXT_LENGTH, SparkStage, Survey
 from pipelines.data.versions.manifest import SPLITS, Manifest
 from pipelines.report.data_profile import findings
-from pipelines.report.data_profile.columns import describe_columns
-from pipelines.report.data_profile.encoders import encoders_by_column, name_pieces
+from pipelines.report.data_profile.column_profiles import describe_columns, encoders_by_column, name_pieces
 from pipelines.report.data_profile.samples import describe_samples, sample_record
 
 _MOST_FILES, _MOST_COLUMNS = 200, 400

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pipelines.report.data_profile import findings
-from pipelines.report.figures.curves import wilson
+from pipelines.report.figures.class_curves import wilson
 from pipelines.report.rendering import Code, Facts, PageTable, Picture, Share, render
 
 MOST_FINDINGS = 50

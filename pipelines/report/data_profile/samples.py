@@ -17,12 +17,11 @@ from PIL import Image
 
 from pipelines.data.features.arrays import MAX_PIXELS, is_bytes
 from pipelines.data.features.encoding import restore_encoder
-from pipelines.data.features.media.picture_files import FAULTS
-from pipelines.data.versions.columns import read_stored_columns
+from pipelines.data.features.picture_files import FAULTS
 from pipelines.data.versions.data_profile import Survey, has_marks_only
 from pipelines.data.versions.manifest import SPLITS
 from pipelines.data.versions.schema import TensorColumn, schema_from_text
-from pipelines.data.versions.versions import open_version
+from pipelines.data.versions.versions import open_version, read_stored_columns
 from pipelines.errors import DatasetError
 from pipelines.report.figures.worst import as_picture
 

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
-from pipelines.report.style import COLOURS, GREY, INK, LINE
+from pipelines.report.charts import COLOURS, GREY, INK, LINE
 
 INCHES = (3.7, 3.0)
 _STYLE: Any = {

@@ -8,10 +8,10 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 
+from pipelines.report.charts import BLUE, GREY, INK, LINE
 from pipelines.report.evaluation import SplitEvaluation
 from pipelines.report.figures.canvas import UndefinedError, colour, drawing, shorten
-from pipelines.report.figures.curves import Bounds, Curve, calibration_error, class_curves, exact_curves
-from pipelines.report.style import BLUE, GREY, INK, LINE
+from pipelines.report.figures.class_curves import Bounds, Curve, calibration_error, class_curves, exact_curves
 
 MOST_NAMED = 6
 """Curves in colours of their own, those with the smallest areas; the others are grey."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from pipelines.config.slices import slice_modules
 from pipelines.report.evaluation import SplitEvaluation
-from pipelines.report.figures import classes, importance, numbers, worst
+from pipelines.report.figures import classes, quantities, worst
 from pipelines.report.figures.canvas import UndefinedError
 
 Draw = Callable[[SplitEvaluation], tuple[bytes, str]]
@@ -15,7 +15,7 @@ _CLASS_FIGURES: tuple[Draw, ...] = (classes.confusion, classes.roc, classes.prec
 _OF_CORE: dict[str, tuple[Draw, ...]] = {
     "binary": _CLASS_FIGURES,
     "classes": _CLASS_FIGURES,
-    "quantity": (numbers.predicted_true, numbers.residuals),
+    "quantity": (quantities.predicted_true, quantities.residuals),
 }
 """By kind of details."""
 
@@ -45,7 +45,7 @@ def draw_figures(split: SplitEvaluation) -> list[SvgFigure]:
     if split.summary.get("shapes") and split.kind in _OF_CORE:
         draws.append(worst.worst_pictures)
     if "importance" in split.tables:
-        draws.append(importance.importance)
+        draws.append(quantities.importance)
     return [_figure(draw, split) for draw in draws]
 
 

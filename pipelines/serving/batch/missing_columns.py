@@ -15,11 +15,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import NullType, StructField, StructType
 
 from pipelines.config import Config
-from pipelines.config.messages.counting import name_list
+from pipelines.config.messages.words import name_list
 from pipelines.config.source.source import Source
-from pipelines.config.source.table_base import TableSettings
-from pipelines.data.rowwise.translate import columns_in, rowwise, source_columns
-from pipelines.data.rowwise.untranslatable import UntranslatableError
+from pipelines.config.source.table_settings import TableSettings
+from pipelines.data.rowwise.translate import UntranslatableError, columns_in, rowwise, source_columns
 from pipelines.data.sources.base import RawTable, raw_tables
 from pipelines.data.sources.files.content import blocks
 from pipelines.data.sources.text.csv import Csv
@@ -30,7 +29,7 @@ from pipelines.etl.quality import REASON, refuse_unexpected
 from pipelines.etl.splits.splits import exact_column
 from pipelines.etl.windows import add_windows
 from pipelines.runtime.compat.spark import query_execution
-from pipelines.serving.batch.model import Model
+from pipelines.serving.batch.fetched_model import Model
 from pipelines.spark.plans import items, nodes
 
 Schemas = Mapping[str, StructType]

@@ -21,9 +21,8 @@ from torch.export import Dim
 
 import pipelines
 from pipelines.errors import ExportError
-from pipelines.serving.export.exporters import fault, faults, silent, trace
 from pipelines.serving.export.subject import Rows, Subject, pad_rows
-from pipelines.serving.export.targets import Run
+from pipelines.serving.export.targets import Run, fault, faults, silent, trace
 
 PROGRAM = "program.pt2"
 _REPOSITORY = Path(pipelines.__file__).parents[1]

@@ -14,9 +14,8 @@ from torch import nn
 
 from pipelines.config.serving import PRECISION, Export, Hls4ml
 from pipelines.errors import ExportError
-from pipelines.serving.export.exporters import faults, silent
 from pipelines.serving.export.subject import Rows, Subject
-from pipelines.serving.export.targets import Candidate, Run, TargetFiles
+from pipelines.serving.export.targets import Candidate, Run, TargetFiles, faults, silent
 
 BACKEND = "Vitis"
 

@@ -15,10 +15,9 @@ import torch
 from torch.export import Dim
 
 from pipelines.config.serving import Export
-from pipelines.serving.export.exporters import faults, silent, trace
 from pipelines.serving.export.numeric import OverRaw
 from pipelines.serving.export.subject import Subject, pad_rows
-from pipelines.serving.export.targets import Candidate, Run, TargetFiles
+from pipelines.serving.export.targets import Candidate, Run, TargetFiles, faults, silent, trace
 
 FILE, OUTPUT = "model.onnx", "output"
 _EXAMPLE_ROWS = 3

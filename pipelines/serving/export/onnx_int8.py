@@ -11,10 +11,9 @@ from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantTy
 from onnxruntime.quantization.shape_inference import quant_pre_process
 
 from pipelines.config.serving import Export
-from pipelines.serving.export.exporters import faults, silent
 from pipelines.serving.export.onnx import FILE, onnx_versions, runner, save, write_onnx
 from pipelines.serving.export.subject import Subject, count_rows
-from pipelines.serving.export.targets import Candidate, TargetFiles
+from pipelines.serving.export.targets import Candidate, TargetFiles, faults, silent
 
 _BATCH_ROWS = 64
 _QUANTISED = ("Conv", "Gather", "Gemm", "MatMul")

@@ -23,10 +23,9 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from pipelines.config.serving import Endpoint
 from pipelines.runtime.compat.ray_serve import is_on_loopback, keep_servers_on_loopback
-from pipelines.serving.http.access import is_authorized
 from pipelines.serving.http.counters import ACTOR, NAMESPACE, ReplicaCounts
-from pipelines.serving.http.forms import RequestError, parse_rows, read_body
-from pipelines.serving.http.schema import endpoint_page, openapi
+from pipelines.serving.http.openapi import endpoint_page, openapi
+from pipelines.serving.http.request import RequestError, is_authorized, parse_rows, read_body
 from pipelines.serving.http.served_model import JsonRow, ServedModel, follow, load_served_model
 from pipelines.serving.model import REFUSED
 from pipelines.tracking.models import resolve_version

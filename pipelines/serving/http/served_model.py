@@ -19,15 +19,15 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.types as types
 
-from pipelines.config.messages.counting import name_list
+from pipelines.config.messages.words import name_list
 from pipelines.config.tasks.functions import holds_code
 from pipelines.data.features.arrays import is_bytes
 from pipelines.data.features.raw import is_list, is_number
 from pipelines.errors import ConfigError, LockstepError, SourceError
 from pipelines.serving.model import REFUSED, Predictor
-from pipelines.serving.model.columns import to_arrow
-from pipelines.serving.model.model import read_model
-from pipelines.serving.model.signature import input_example
+from pipelines.serving.model.column_casts import to_arrow
+from pipelines.serving.model.logged_model import read_model
+from pipelines.serving.model.scoring import input_example
 from pipelines.tracking.models import registered_model_files, resolve_version
 
 log = logging.getLogger(__name__)

@@ -18,9 +18,9 @@ from pipelines.errors import ConfigError
 from pipelines.launch.own_ray import keep_token, own_ray, ray_folder, restored_handler
 from pipelines.runtime.compat.haproxy import BALANCE, RETRY_ON, append_default_option
 from pipelines.runtime.machine import port
-from pipelines.serving.http.access import token_digest
 from pipelines.serving.http.counters import ACTOR, NAMESPACE, Counters
 from pipelines.serving.http.replica import ModelReplica
+from pipelines.serving.http.request import token_digest
 from pipelines.serving.http.served_model import load_served_model
 from pipelines.tracking.models import resolve_version
 

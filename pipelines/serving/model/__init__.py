@@ -11,7 +11,7 @@
 6. `process`     runs a model in a process of its own, `alone`, with the code that was logged with it.
 """
 
-from pipelines.serving.model.model import download_model, load_model, load_predictor, log_model
+from pipelines.serving.model.logged_model import download_model, load_model, load_predictor, log_model
 from pipelines.serving.model.predictor import REFUSED, Predictor
 
 __all__ = ["REFUSED", "Predictor", "download_model", "load_model", "load_predictor", "log_model"]

@@ -15,8 +15,8 @@ from pipelines.data.rowwise.engine import Evaluator
 from pipelines.data.versions.manifest import FittedEncoder, Manifest, tensor_columns
 from pipelines.data.versions.schema import schema_from_text, to_numpy
 from pipelines.errors import SourceError
-from pipelines.serving.model.columns import fitting_rows
-from pipelines.serving.model.series import add_windows_to_rows, series_inputs
+from pipelines.serving.model.column_casts import fitting_rows
+from pipelines.serving.model.series_windows import add_windows_to_rows, series_inputs
 from pipelines.tasks.bind import build_task
 
 REFUSED = "refused"

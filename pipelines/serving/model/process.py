@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from pipelines import errors
 from pipelines.errors import CorruptError, LockstepError, SourceError
-from pipelines.serving.model.columns import fitting_rows, insert_refused_rows, misfits, schema_of_values
+from pipelines.serving.model.column_casts import fitting_rows, insert_refused_rows, misfits, schema_of_values
 
 Takes = Literal["rows", "query"]
 """`rows` of the kind that the model's signature shows, or the columns of its `query`."""

@@ -1,6 +1,7 @@
-"""A model in MLflow's scoring server: it reads CSV with the types of the model, answers in strict JSON, and answers a wrong
-request with one line instead of a stack."""
+"""A model as MLflow sees it: the signature with an example, and its scoring server, which reads CSV with the types of the model, answers in
+strict JSON, and answers a wrong request with one line instead of a stack."""
 
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -8,11 +9,83 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.types as types
 from mlflow.exceptions import MlflowException
+from mlflow.models import ModelSignature, infer_signature
 from mlflow.protos.databricks_pb2 import BAD_REQUEST
+from mlflow.types import ColSpec, DataType, Schema
+from mlflow.types.schema import AnyType, Array
 
+from pipelines.data.features import restore_encoder
+from pipelines.data.features.arrays import is_bytes
+from pipelines.data.features.raw import is_list, is_number, is_text
+from pipelines.data.rowwise.engine import quote_identifier
+from pipelines.data.versions.manifest import FittedEncoder, Manifest
 from pipelines.errors import SourceError
 from pipelines.runtime.compat.mlflow import is_serving, read_csv_as
-from pipelines.serving.model.predictor import Predictor
+from pipelines.serving.model.predictor import REFUSED, Predictor, feature_encoders, input_schema
+
+
+def model_signature(predictor: Predictor) -> ModelSignature:
+    """Names and types of the input columns and of the predictions."""
+    # Of rows of series, the columns that windows make are missing, and of other rows those that they are made of.
+    required = set(predictor.series_inputs.shared_names if predictor.series_inputs else predictor.inputs.names)
+    inputs: list[Any] = [
+        ColSpec(_mlflow_type(field.type), field.name, required=field.name in required) for field in predictor.columns_taken
+    ]
+    outputs = infer_signature(predictor.outputs.map(_fill_array)).inputs.inputs
+    return ModelSignature(Schema(inputs), Schema([*outputs, ColSpec(DataType.string, REFUSED, required=False)]))
+
+
+def _fill_array(value: Any) -> Any:
+    """An array with a value of its type in place of an empty one, of which MLflow infers nothing."""
+    return np.zeros(1, value.dtype) if isinstance(value, np.ndarray) and not value.size else value
+
+
+def input_example(manifest: Manifest) -> pd.DataFrame:
+    """A raw row with values that JSON can express: for each column the example of its encoder, or else the most frequent value or the
+    mean from the profile, or else zeros."""
+    columns = {}
+    for field in input_schema(manifest):
+        profile = manifest.profile.get(field.name, {})
+        reader = _reader(manifest, field.name)
+        value = restore_encoder(reader).example(field.type) if reader else None
+        if value is None:
+            value = next(iter(profile.get("most_frequent", ())), profile.get("mean"))
+            value = [value] if value is not None and is_list(field.type) else value  # the profile of an array counts its elements
+        array = pa.array([_zeros(field.type, reader.column.shape if reader else ()) if value is None else value]).cast(
+            field.type, safe=False
+        )
+        in_json = pa.float64() if types.is_decimal(field.type) else pa.timestamp("ns") if types.is_temporal(field.type) else field.type
+        columns[field.name] = array.cast(in_json).to_pandas()
+    return pd.DataFrame(columns)
+
+
+def _reader(manifest: Manifest, raw: str) -> FittedEncoder | None:
+    """An encoder that reads the raw column directly; None if only expressions of the query read it."""
+    query = manifest.served_query
+    names = {raw} if query is None else {name for name, expression in query.columns.items() if expression == quote_identifier(raw)}
+    return next((fitted for fitted in feature_encoders(manifest).values() if names & set(fitted.inputs)), None)
+
+
+def _mlflow_type(kind: pa.DataType) -> Any:
+    """Numbers, booleans and texts are declared as `Any`: MLflow refuses integers for double, for long the floats that pandas uses for
+    integers with NULL, and for string those that it uses for a column without a value; of booleans its server makes false from NULL and
+    true from 2. `fitting_rows` refuses other values. Elements of
+    arrays are declared likewise; MLflow accepts NULL only for such arrays."""
+    if is_list(kind):
+        return Array(_mlflow_type(kind.value_type) if is_list(kind.value_type) else AnyType())
+    if is_number(kind) or is_text(kind):  # or a boolean
+        return AnyType()
+    if types.is_date(kind) or types.is_timestamp(kind):
+        return DataType.datetime
+    return DataType.binary
+
+
+def _zeros(kind: pa.DataType, shape: tuple[int, ...]) -> Any:
+    """A value of zeros for a raw column that is encoded to this shape."""
+    if is_list(kind):
+        nested = is_list(kind.value_type)
+        return [_zeros(kind.value_type, shape[1:])] * (shape[0] if nested else prod(shape))
+    return bytes(prod(shape)) if is_bytes(kind) else "" if types.is_string(kind) else 0
 
 
 def set_csv_types(inputs: pa.Schema) -> None:

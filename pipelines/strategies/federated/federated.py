@@ -17,19 +17,18 @@ from pipelines.config import Config
 from pipelines.config.train.train import Train
 from pipelines.data.loader import shard_range
 from pipelines.data.versions.versions import Version, include_passthrough
-from pipelines.strategies.federated.privacy import check_accountant, epsilon, noise
-from pipelines.strategies.federated.rounds import Round, Rounds, Turn, check_federated
+from pipelines.strategies.federated.rounds import Round, Rounds, Turn, check_accountant, check_federated, epsilon, noise
 from pipelines.strategies.federated.settings import Settings
-from pipelines.strategies.replicas.replica import SUMS, ModelState, Outer, Replica, ReplicaMeans
+from pipelines.strategies.replica import SUMS, ModelState, Outer, Replica, ReplicaMeans
 from pipelines.tasks.base import Batch, Task
-from pipelines.train.exact.deterministic import CUBLAS, check_model, require_deterministic_kernels
+from pipelines.train.exact.exact import CUBLAS, check_model, require_deterministic_kernels
 from pipelines.train.passes import choose_precision, copy_aligned
-from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.run_context import train_order
 from pipelines.train.step_clock import EXCHANGE, StepClock
 from pipelines.train.step_statistics import Flags, StepResult, sum_over_replicas
 from pipelines.train.strategy import Strategy
 from pipelines.train.update import Update
+from pipelines.train.workers import WorkerContext
 
 
 class Client(Replica):

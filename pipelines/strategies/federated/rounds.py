@@ -1,16 +1,21 @@
-"""Which rows are whose, who takes part in a round, and the loader whose steps are rounds.
+"""Which rows are whose, who takes part in a round, the loader whose steps are rounds, and the clients' differential privacy.
 
 Clients of a round are a function of the dataset's column of clients, the config and the seed; the driver checks that a dataset has the
 clients that the config asks for. A step's input is the clients that this worker plays, each with its rows. Every worker knows the client of
 each row, from one column. In a round it reads the row groups that have rows of its clients, once, and keeps only these rows until the next
 round.
+
+Noise on the sum of changes is that of DP-FedAvg: McMahan et al., "Learning Differentially Private Recurrent Language Models", ICLR 2018.
+The accountant is that of Opacus, for Renyi differential privacy of the Gaussian mechanism on a Poisson sample (Mironov et al. 2019).
 """
 
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
+from importlib.util import find_spec
 from math import ceil, sqrt
+from socket import gethostname
 from typing import Any, Protocol
 
 import numpy as np
@@ -18,18 +23,15 @@ import torch
 
 from pipelines.config.train.train import Train
 from pipelines.data.loader import Loader, Order, shard_range
-from pipelines.data.loader.permutations import CLIENT_ROWS, CLIENTS, permutation, row_keys, words
-from pipelines.data.versions.columns import read_column
+from pipelines.data.loader.order import CLIENT_ROWS, CLIENTS, NOISE, permutation, row_keys, words
 from pipelines.data.versions.manifest import RESTORE
 from pipelines.data.versions.schema import FREE, ROW_KEYS, ROW_NUMBERS
-from pipelines.data.versions.versions import Version
+from pipelines.data.versions.versions import Version, read_column
 from pipelines.errors import ConfigError, CorruptError
-from pipelines.strategies.federated.privacy import check_accountant
 from pipelines.strategies.federated.settings import Settings
 from pipelines.tasks.base import Batch, Task
-from pipelines.train.initial_model import meta_model
-from pipelines.train.reduce.context import WorkerContext
-from pipelines.train.single_rows import has_batch_norm
+from pipelines.train.initial_model import has_batch_norm, meta_model
+from pipelines.train.workers import WorkerContext
 
 _NATS = 35.0
 """More clients than there are places are drawn in a round with a probability of at most exp(-35), 6e-16."""
@@ -257,3 +259,42 @@ class Rounds(Loader):
                 if self._draws:
                     batch[ROW_KEYS] = numbers * stride + start
                 yield {name: torch.from_numpy(values).to(self._context.device, non_blocking=True) for name, values in batch.items()}
+
+
+def check_accountant(clients: Settings) -> None:
+    """Raise ConfigError if the config asks for noise, and this machine has no accountant."""
+    if clients.noise and find_spec("opacus") is None:
+        raise ConfigError(
+            f"train.strategy.noise is {clients.noise:g}, whose accountant is missing on {gethostname()}; pip install "
+            "'lockstep-pipelines[privacy]' there"
+        )
+
+
+def epsilon(share: float, multiplier: float, rounds: int, delta: float) -> float:
+    """The epsilon of (epsilon, delta)-differential privacy for adding or removing one client, after that number of rounds.
+
+    In each round every client takes part with probability `share`. The noise is `multiplier` times the norm of a client's largest change.
+    """
+    from opacus.accountants.analysis.rdp import get_privacy_spent
+
+    orders, divergences = _renyi(share, multiplier)
+    spent, _ = get_privacy_spent(orders=orders, rdp=rounds * divergences, delta=delta)
+    return float(spent)
+
+
+@cache
+def _renyi(share: float, multiplier: float) -> tuple[list[float], np.ndarray]:
+    """Orders, and the Renyi divergence of one round at each; rounds add up."""
+    from opacus.accountants import RDPAccountant
+    from opacus.accountants.analysis.rdp import compute_rdp
+
+    orders = [*RDPAccountant.DEFAULT_ALPHAS, *range(64, 513, 16)]
+    return orders, np.asarray(compute_rdp(q=share, noise_multiplier=multiplier, steps=1, orders=orders))
+
+
+def noise(seed: int, number: int, count: int) -> np.ndarray:
+    """Standard normal numbers of round `number`, float64 of shape (count,): by the Box-Muller transform, from random words."""
+    pairs = -(-count // 2)
+    uniform = (words(2 * pairs, seed, NOISE, number) >> np.uint64(11)) * 2.0**-53
+    radius, angle = np.sqrt(-2 * np.log1p(-uniform[:pairs])), 2 * np.pi * uniform[pairs:]
+    return np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])[:count]

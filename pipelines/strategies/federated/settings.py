@@ -6,12 +6,11 @@ from typing import Annotated, Literal
 from pydantic import Field, NonNegativeFloat, PositiveInt
 
 from pipelines.config.effects import OnlyWith, is_above_0
-from pipelines.config.messages.counting import name_list
-from pipelines.config.messages.did_you_mean import suggestion
+from pipelines.config.messages.words import name_list, suggestion
 from pipelines.config.train.base import Training
 from pipelines.config.train.strategy import UnitOfWork, check_not_compiled
 from pipelines.errors import ConfigError
-from pipelines.strategies.replicas.outer_settings import OuterStep
+from pipelines.strategies.outer_step import OuterStep
 
 
 class Settings(OuterStep):

@@ -24,16 +24,15 @@ from torch.distributed.checkpoint.state_dict import get_model_state_dict, set_mo
 from pipelines.config.train.train import Train
 from pipelines.data.loader import Loader, shard_range
 from pipelines.strategies.local_sgd.settings import Settings
-from pipelines.strategies.replicas.replica import ModelState, Outer, Replica, ReplicaMeans
+from pipelines.strategies.replica import ModelState, Outer, Replica, ReplicaMeans
 from pipelines.tasks.base import Batch, Task, row_count
-from pipelines.train.exact.deterministic import CUBLAS, check_model, require_deterministic_kernels
-from pipelines.train.mesh import Mesh
+from pipelines.train.exact.exact import CUBLAS, check_model, require_deterministic_kernels
 from pipelines.train.passes import copy_aligned
-from pipelines.train.reduce.context import WorkerContext
-from pipelines.train.reduce.transports import PointToPoint
 from pipelines.train.step_clock import EXCHANGE
 from pipelines.train.step_statistics import Flags, StepResult, sum_over_replicas
 from pipelines.train.strategy import Strategy
+from pipelines.train.tree_all_reduce import PointToPoint
+from pipelines.train.workers import Mesh, WorkerContext
 
 LEVELS = 127
 """The greatest int8; its negative is used too, so that rounding is the same for both signs."""

@@ -8,7 +8,7 @@ from pydantic import PositiveInt
 from pipelines.config.effects import OnlyInRun
 from pipelines.config.train.base import Training
 from pipelines.config.train.strategy import UnitOfWork, check_not_compiled
-from pipelines.strategies.replicas.outer_settings import OuterStep
+from pipelines.strategies.outer_step import OuterStep
 
 _HAS_OUTER_STEP = OnlyInRun(
     lambda run, inner_steps: inner_steps <= run.steps,

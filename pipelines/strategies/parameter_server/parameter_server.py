@@ -13,9 +13,8 @@ from pipelines.config.train.train import Train
 from pipelines.data.versions.versions import Version
 from pipelines.errors import ConfigError
 from pipelines.runtime.compat.torch import BatchNorm
-from pipelines.strategies.parameter_server.actor import ServerActor
 from pipelines.strategies.parameter_server.messages import blocks
-from pipelines.strategies.parameter_server.server_calls import Servers
+from pipelines.strategies.parameter_server.server_actors import ServerActor, Servers
 from pipelines.strategies.parameter_server.settings import Settings
 from pipelines.strategies.parameter_server.worker_loop import Streams, WorkerLoop
 from pipelines.strategies.parameter_server.worker_model import WorkerModel

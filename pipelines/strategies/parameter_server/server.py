@@ -20,7 +20,7 @@ from pipelines.strategies.parameter_server.messages import SUMS_OF_STEP, Content
 from pipelines.strategies.parameter_server.settings import Settings
 from pipelines.train.buffers import ModelBuffers
 from pipelines.train.optimizers import create_optimizer
-from pipelines.train.reduce.tree import tree_sum
+from pipelines.train.tree_all_reduce import tree_sum
 from pipelines.train.update import learning_rate, mean_factor, rescale, set_rate
 
 SUMS = 5

@@ -16,14 +16,14 @@ from pipelines.data.loader import Loader
 from pipelines.data.loader.order import ORDER_VERSION
 from pipelines.errors import NonFiniteError
 from pipelines.strategies.parameter_server.messages import Plan, StepSums
-from pipelines.strategies.parameter_server.server_calls import Servers
+from pipelines.strategies.parameter_server.server_actors import Servers
 from pipelines.strategies.parameter_server.worker_model import WorkerModel
 from pipelines.tasks.base import Batch
-from pipelines.train.reduce.context import all_gather_object, broadcast_from_rank0
 from pipelines.train.run_context import RunContext
 from pipelines.train.step_clock import DATA, EXCHANGE, OTHER
 from pipelines.train.step_statistics import StepStatistics
 from pipelines.train.strategy import ConsistentPoint
+from pipelines.train.workers import all_gather_object, broadcast_from_rank0
 
 SKIPPED = 16
 """Microbatches that a stream leaves out, at most, to reach a later step; beyond that, reading begins anew."""

@@ -29,10 +29,10 @@ from pipelines.strategies.parameter_server.settings import Settings
 from pipelines.strategies.parameter_server.watermarks import Watermarks, incomplete
 from pipelines.tasks.base import Batch, Task, row_count
 from pipelines.train.exact.exact import Exact
-from pipelines.train.finite import REMEDY
 from pipelines.train.passes import seed
-from pipelines.train.reduce.context import WorkerContext
+from pipelines.train.step_statistics import REMEDY
 from pipelines.train.update import mean_factor, rescale
+from pipelines.train.workers import WorkerContext
 
 
 class WorkerModel(Exact):

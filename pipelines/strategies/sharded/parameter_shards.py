@@ -23,9 +23,9 @@ from pipelines.runtime.compat import attribute
 from pipelines.runtime.compat.torch import BatchNorm
 from pipelines.strategies.sharded.settings import Settings
 from pipelines.tasks.base import Task
+from pipelines.train.dtensor import local_part
 from pipelines.train.passes import Precision
-from pipelines.train.reduce.context import WorkerContext
-from pipelines.train.reduce.dtensor import local_part
+from pipelines.train.workers import WorkerContext
 
 
 def skeleton(task: Task) -> nn.Module:

@@ -14,7 +14,14 @@ from torch import Tensor, nn
 
 from pipelines.config.train.train import Train
 from pipelines.data.versions.versions import Version
-from pipelines.strategies.sharded.degrees import check_degrees, data_parallel, device_mesh, divide_tokens
+from pipelines.strategies.sharded.model_parallel import (
+    check_degrees,
+    data_parallel,
+    device_mesh,
+    divide,
+    divide_tokens,
+    parallel_cross_entropy,
+)
 from pipelines.strategies.sharded.parameter_shards import (
     allocate,
     check_parameters,
@@ -26,17 +33,15 @@ from pipelines.strategies.sharded.parameter_shards import (
 )
 from pipelines.strategies.sharded.settings import Settings
 from pipelines.strategies.sharded.stages import Pipeline, broadcast_from, check_stages, microbatches_per_step
-from pipelines.strategies.sharded.tensor_parallel import divide, parallel_cross_entropy
 from pipelines.tasks.base import Batch, Task, row_count
 from pipelines.train.buffers import ModelBuffers
-from pipelines.train.mesh import Mesh
+from pipelines.train.dtensor import full_tensor
 from pipelines.train.passes import seed, split
-from pipelines.train.reduce.context import WorkerContext
-from pipelines.train.reduce.dtensor import full_tensor
 from pipelines.train.step_clock import EXCHANGE, OTHER
 from pipelines.train.step_statistics import FLAGS, Flags, StepResult
 from pipelines.train.strategy import Strategy
 from pipelines.train.update import Update
+from pipelines.train.workers import Mesh, WorkerContext
 
 
 class Microbatches:

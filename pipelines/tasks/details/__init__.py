@@ -10,10 +10,8 @@ that they do not depend on the number of workers. Their size does not depend on 
 4. `explanation` is what a model's outputs come from, and those of the most wrong rows.
 """
 
-from pipelines.tasks.details.base import Details, EvaluationData
-from pipelines.tasks.details.classes import ClassDetails
-from pipelines.tasks.details.explanation import Explanation
-from pipelines.tasks.details.numbers import QuantityDetails
+from pipelines.tasks.details.base import Details, EvaluationData, Explanation
 from pipelines.tasks.details.parts import Part
+from pipelines.tasks.details.supervised import ClassDetails, QuantityDetails
 
 __all__ = ["ClassDetails", "Details", "EvaluationData", "Explanation", "Part", "QuantityDetails"]

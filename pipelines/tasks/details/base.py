@@ -1,4 +1,4 @@
-"""Base class of the details of an evaluation, and their result."""
+"""Base class of the details of an evaluation, and their result: readable rows, sums by `task.slices`, explanations of outputs."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -10,12 +10,107 @@ import torch
 from torch import Tensor
 
 from pipelines.config import TaskSettings
+from pipelines.config.messages.words import suggestion
 from pipelines.data.versions.schema import FREE, ROW_NUMBERS, TensorColumn
+from pipelines.errors import ConfigError
 from pipelines.tasks.data import Batch, Data
-from pipelines.tasks.details.explanation import Explanation
 from pipelines.tasks.details.parts import Part, SelectedRows, Sums, sampling_keys
-from pipelines.tasks.details.slices import Slices
 from pipelines.tasks.metrics.table import Value
+
+SHOWN_FEATURES = 5
+"""Features of a row whose contributions are kept, the largest first."""
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """The part of each feature in the outputs of a model, and in those of a few rows."""
+
+    features: tuple[str, ...]
+    importance: Mapping[str, np.ndarray]
+    """Measures of the whole model by name, float64 of shape (features,); features are sorted by the first."""
+    contributions: np.ndarray
+    """float64 of shape (rows, features): what each adds to a row's output, compared with the mean over the training rows."""
+
+    @classmethod
+    def sum_by_feature(cls, names: Sequence[str], importance: Mapping[str, Tensor], contributions: np.ndarray) -> "Explanation":
+        """Sum over inputs of the same name. `importance` is of shape (inputs,), `contributions` of shape (rows, inputs)."""
+        features = tuple(dict.fromkeys(names))
+        belongs = np.array([[name == feature for feature in features] for name in names], float)
+        return cls(features, {name: values.numpy() @ belongs for name, values in importance.items()}, contributions @ belongs)
+
+    def tables(self, rows: Sequence[int]) -> dict[str, Mapping[str, Sequence[Any]]]:
+        """`importance`, and `contributions` of the rows of these numbers."""
+        by_first = np.argsort(-next(iter(self.importance.values())), kind="stable")
+        importance = {name: values[by_first].tolist() for name, values in self.importance.items()}
+        largest = np.argsort(-np.abs(self.contributions), axis=1, kind="stable")[:, :SHOWN_FEATURES]
+        return {
+            "importance": {"feature": [self.features[place] for place in by_first], **importance},
+            "contributions": {
+                "row": np.repeat(rows, largest.shape[1]).tolist(),
+                "feature": [self.features[place] for place in largest.ravel()],
+                "contribution": np.take_along_axis(self.contributions, largest, 1).ravel().tolist(),
+            },
+        }
+
+
+MOST_VALUES = 1_000
+"""Values of a column: with more, slices would have too few rows, and the sums would grow."""
+
+
+def _fault(column: TensorColumn) -> str:
+    """Why rows cannot be grouped by the column; empty if they can."""
+    if column.shape:
+        return f"has shape {column.shape} per row"
+    if column.cardinality is None:
+        return "is a number"
+    return f"has {column.cardinality:,} values" if column.cardinality > MOST_VALUES else ""
+
+
+class Slices:
+    """Sums of quantities of rows, by column and value."""
+
+    def __init__(self, names: Sequence[str], data: Data) -> None:
+        """Raises ConfigError if a name is not a column of single indices."""
+        self._data = data
+        columns = {column.name: column for column in (*data.columns, *data.carried)}
+        for name in names:
+            if name not in columns:
+                remedy = suggestion(name, columns, "add it to dataset.passthrough")
+                raise ConfigError(f"task.slices has {name}, which is no column of the dataset; {remedy}")
+            if fault := _fault(columns[name]):
+                raise ConfigError(
+                    f"task.slices has {name}, which {fault}; a slice is a column with at most {MOST_VALUES:,} values: "
+                    "carry it with the encoder vocabulary or quantile, in dataset.passthrough"
+                )
+        self._sums = {name: Sums() for name in names}
+        self._counts = {name: columns[name].cardinality or 0 for name in names}
+
+    @property
+    def parts(self) -> list[Sums]:
+        return list(self._sums.values())
+
+    def update(self, batch: Batch, quantities: Mapping[str, np.ndarray]) -> None:
+        """Add rows, with float64 arrays of shape (rows,) by name."""
+        for name, sums in self._sums.items():
+            values, count = batch[name].cpu().numpy().astype(np.int64), self._counts[name]
+            sums.add("rows", np.bincount(values, minlength=count))
+            for quantity, added in quantities.items():
+                sums.add(quantity, np.bincount(values, weights=added, minlength=count))
+
+    def tables(self) -> dict[str, dict[str, list]]:
+        """One table `slices`: column, value, rows, and the sums; values without rows are left out."""
+        table: dict[str, list] = {}
+        for name, sums in self._sums.items():
+            if not sums.arrays:
+                continue
+            filled = np.flatnonzero(sums.arrays["rows"])
+            labels = self._data.names(name)
+            table.setdefault("column", []).extend([name] * len(filled))
+            table.setdefault("value", []).extend(labels[number] if number < len(labels) else str(number) for number in filled.tolist())
+            for quantity, values in sums.arrays.items():
+                table.setdefault(quantity, []).extend(values[filled].tolist())
+        return {"slices": table} if table else {}
+
 
 Columns = Mapping[str, Sequence[Any]]
 """A table: values by column."""

@@ -21,7 +21,7 @@ from pipelines.data.versions.schema import TensorColumn
 from pipelines.errors import ConfigError
 from pipelines.tasks.data import Data
 from pipelines.tasks.metrics.accumulation import Determination, Loss
-from pipelines.tasks.metrics.further import RelativeError
+from pipelines.tasks.metrics.classification import RelativeError
 from pipelines.tasks.metrics.table import METRICS, Monitor, Predictions
 from pipelines.tasks.trivial import Centre, ConstantFit, EarlierValue, TrivialPredictor
 

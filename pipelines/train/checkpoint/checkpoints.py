@@ -29,19 +29,21 @@ from pipelines.runtime.weights import digests
 from pipelines.train.checkpoint.checkpoint_record import (
     FORMAT,
     RECORD,
+    Fingerprints,
     Record,
     append_step,
+    check_agreement,
     describe_machine,
     differing_tensors,
+    fingerprints,
     forget_steps_after,
     from_json,
     to_json,
 )
 from pipelines.train.checkpoint.dcp_storage import DcpReader, DcpWriter
-from pipelines.train.checkpoint.fingerprints import Fingerprints, check_agreement, fingerprints
 from pipelines.train.checkpoint.run_directory import RunDirectory
-from pipelines.train.reduce.context import WorkerContext, all_gather_object, broadcast_from_rank0
-from pipelines.train.reduce.dtensor import local_parts
+from pipelines.train.dtensor import local_parts
+from pipelines.train.workers import WorkerContext, all_gather_object, broadcast_from_rank0
 
 log = logging.getLogger(__name__)
 

@@ -30,7 +30,7 @@ from typing import Any, TypeVar
 from pyarrow.fs import FileType, LocalFileSystem
 
 from pipelines.data.versions import storage
-from pipelines.data.versions.checksummed_json import checksum, seal, unseal_or_none
+from pipelines.data.versions.storage import checksum, seal, unseal_or_none
 from pipelines.errors import DatasetError, TrainingError
 from pipelines.runtime import atomic
 

@@ -16,7 +16,7 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compr
 
 from pipelines.train.ddp.settings import Compression
 from pipelines.train.passes import one_thread
-from pipelines.train.reduce.context import WorkerContext
+from pipelines.train.workers import WorkerContext
 
 
 class Flat:

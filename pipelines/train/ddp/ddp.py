@@ -13,17 +13,16 @@ from torch.nn.parallel import DistributedDataParallel
 from pipelines.config.train.train import Train
 from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch, Task, row_count
-from pipelines.train.batch_norm import convert_sync_batch_norm
-from pipelines.train.buffers import ModelBuffers
+from pipelines.train.buffers import ModelBuffers, convert_sync_batch_norm
 from pipelines.train.ddp.compression import HOOKS, ErrorFeedback
 from pipelines.train.ddp.settings import Settings
 from pipelines.train.passes import Precision, loss_and_weight, seed, split
-from pipelines.train.reduce.all_reduce import TreeAllReduce
-from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.step_clock import EXCHANGE, FORWARD
 from pipelines.train.step_statistics import FLAGS, Flags, StepResult
 from pipelines.train.strategy import Strategy
+from pipelines.train.tree_all_reduce import TreeAllReduce
 from pipelines.train.update import Update
+from pipelines.train.workers import WorkerContext
 
 _CPU_BUCKET_MB = 25
 """Size of every bucket. By default the first one has 1 MB, so that NCCL can begin early. On CPUs that is one more message,

@@ -9,18 +9,17 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
-from pipelines.config.dataset.dataset import ByTime, Dataset
-from pipelines.config.dataset.folds import ByTimeFold
+from pipelines.config.dataset.dataset import ByTime, ByTimeFold, Dataset
 from pipelines.config.features import encoder_settings
-from pipelines.config.features.auto import AutoSettings
-from pipelines.config.features.base import EncoderSettings
+from pipelines.config.features.base import AutoSettings, EncoderSettings
 from pipelines.config.features.numbers import NumericSettings, QuantileSettings
 from pipelines.config.features.targets import CountSettings, VectorSettings
-from pipelines.data.features.auto.column_facts import ColumnFacts, convert_column
-from pipelines.data.features.auto.column_roles import (
+from pipelines.data.features.auto.column_facts import (
     COPY,
     IDENTIFIER,
     ROW_NUMBER,
+    ColumnFacts,
+    convert_column,
     is_copy,
     is_identifier,
     is_member,

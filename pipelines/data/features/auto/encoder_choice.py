@@ -5,9 +5,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pipelines.config.messages.counting import show_count
-from pipelines.data.features.auto.column_facts import ColumnFacts
-from pipelines.data.features.auto.column_roles import has_sentences, is_array
+from pipelines.config.messages.words import show_count
+from pipelines.data.features.auto.column_facts import ColumnFacts, has_sentences, is_array
 
 MOST_VALUED_COLUMNS = 100
 """Columns of a table beyond which numbers have no values besides: an embedding of each would outgrow the network."""

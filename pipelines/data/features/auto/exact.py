@@ -8,9 +8,9 @@ from pipelines.config.features import encoder_settings
 from pipelines.config.features.base import EncoderSettings
 from pipelines.config.features.categories import BinarySettings, HashSettings, SequenceSettings, VocabularySettings
 from pipelines.config.features.numbers import IdentitySettings, NumericSettings, QuantileSettings
-from pipelines.config.messages.counting import name_list
+from pipelines.config.messages.words import name_list
 from pipelines.data.features.auto.choice import Choice
-from pipelines.data.features.auto.column_roles import IDENTIFIER, IDENTIFIER_SHARE, many_texts
+from pipelines.data.features.auto.column_facts import IDENTIFIER, IDENTIFIER_SHARE, many_texts
 from pipelines.data.features.auto.encoder_choice import category_encoder
 from pipelines.data.features.statistics import Statistics
 from pipelines.errors import ConfigError

@@ -7,10 +7,8 @@ import pyarrow as pa
 import pyarrow.types as types
 
 from pipelines.config.dataset.dataset import Dataset
-from pipelines.config.features.auto import COLUMN_KINDS, AutoSettings, is_pattern, split_pattern
-from pipelines.config.features.base import EncoderSettings
-from pipelines.config.messages.counting import name_list
-from pipelines.config.messages.did_you_mean import suggestion
+from pipelines.config.features.base import COLUMN_KINDS, AutoSettings, EncoderSettings, is_pattern, split_pattern
+from pipelines.config.messages.words import name_list, suggestion
 from pipelines.data.features.encoding import implementation
 from pipelines.data.features.raw import is_list, is_number, is_text
 from pipelines.data.versions.schema import ROW_KEYS, ROW_NUMBERS

@@ -8,8 +8,7 @@ from typing import Any, Protocol
 
 from pyarrow.fs import LocalFileSystem
 
-from pipelines.config.messages.counting import name_list
-from pipelines.config.messages.did_you_mean import suggestion
+from pipelines.config.messages.words import name_list, suggestion
 from pipelines.data.sources.files.content import BLOCK_BYTES, file_errors, locate, open_file
 from pipelines.errors import SourceError
 

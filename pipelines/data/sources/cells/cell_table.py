@@ -1,24 +1,52 @@
-"""Tables whose files hold cells with types of their own: a task reads each file, and converts its cells to the columns of the schema."""
+"""Tables whose files hold cells with types of their own, as Excel and SQLite have them: a task reads each file, and converts its cells to
+the types of the schema's columns.
 
+A cell has a type of its own, which the schema does not decide: a value of another sort is a fault of its row, and is never guessed at.
+A text is no number, since 007 would become 7. A number is whole if it has no fraction, since Excel keeps all numbers as floats. Dates and
+times may be texts as ISO 8601 writes them, since SQLite has no others. An empty text is NULL.
+"""
+
+import json
+import math
+import re
+import sys
 from abc import abstractmethod
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import ROUND_HALF_UP, Decimal, InvalidOperation, localcontext
 from functools import cached_property, partial
 from itertools import islice
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import (
+    BinaryType,
+    BooleanType,
+    ByteType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    ShortType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)  # fmt: skip
 
 from pipelines.config.source.source import Table
-from pipelines.data.sources.base import Rows
-from pipelines.data.sources.cells.cell_files import FileReader
-from pipelines.data.sources.cells.cells import TYPES, to_record_batch
-from pipelines.data.sources.distribute import distribute
+from pipelines.data.sources.base import Rows, distribute
+from pipelines.data.sources.cells.cell_files import CellFault, FileReader
 from pipelines.data.sources.files.file_table import FileTable, stats
 from pipelines.data.sources.files.files import File, Range, find
 from pipelines.data.sources.text.parsed import FILE, LINE, PROBLEM, RANGE, RECORD, parse_schema
-from pipelines.data.versions.sources import SourceFile
+from pipelines.data.versions.raw_inputs import SourceFile
 from pipelines.errors import ConfigError
 
 _ROWS_PER_BATCH = 2_000
@@ -78,3 +106,205 @@ def _read(reader: FileReader, columns: StructType, schema: pa.Schema, work: tupl
     while batch := list(islice(rows, _ROWS_PER_BATCH)):
         lines, values = zip(*batch, strict=True)
         yield to_record_batch(values, lines, columns, schema, number, name)
+
+
+_BITS: dict[type[DataType], int] = {ByteType: 8, ShortType: 16, IntegerType: 32, LongType: 64}
+TYPES: tuple[type[DataType], ...] = (
+    *(ByteType, ShortType, IntegerType, LongType, FloatType, DoubleType, DecimalType, BooleanType),
+    *(StringType, BinaryType, DateType, TimestampType, TimestampNTZType),
+)
+"""The types of columns that cells can be converted to."""
+_EXACT = 2**53
+"""Below it, a float of Excel's is exactly the whole number that was typed."""
+_NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?|[+-]?\.[0-9]+", re.ASCII)
+_LARGEST_FLOAT = 3.4028235677973366e38
+"""From here on, a number is rounded to an infinite float of 32 bits."""
+_RECORD_LENGTH = 10_000
+
+
+class MisfitError(ValueError):
+    """Says what the value of a cell is, which its column cannot hold."""
+
+
+def to_record_batch(
+    rows: Sequence[Sequence[Any]], lines: Sequence[int], columns: StructType, schema: pa.Schema, file: int, file_name: str
+) -> pa.RecordBatch:
+    """A batch with the `schema`: that of the `columns`, then `parsed.PROBLEM`, RECORD, RANGE and LINE, and, if the schema has it, FILE.
+
+    A row with a fault has NULL in the cell that has it.
+    """
+    problems: list[str | None] = [None] * len(rows)
+    arrays = []
+    for position, (column, field) in enumerate(zip(columns, schema, strict=False)):
+        values, misfits = convert_column([row[position] for row in rows], column)
+        arrays.append(pa.array(values, field.type))
+        for number, misfit in misfits.items():
+            problems[number] = problems[number] or misfit
+    records = [None if problem is None else record_text(row) for row, problem in zip(rows, problems, strict=True)]
+    faulty_lines = [None if problem is None else line for line, problem in zip(lines, problems, strict=True)]
+    origin = [pa.array(problems, pa.string()), pa.array(records, pa.string()), pa.repeat(pa.scalar(file, pa.int32()), len(rows))]
+    names = [pa.repeat(file_name, len(rows))] * (len(schema) - len(arrays) - 4)
+    return pa.record_batch([*arrays, *origin, pa.array(faulty_lines, pa.int64()), *names], schema=schema)
+
+
+def convert_column(values: Sequence[Any], column: StructField) -> tuple[list[Any], dict[int, str]]:
+    """The values in the column's type, NULL for those that it cannot hold, and the faults of these by their place."""
+    convert = converter(column.dataType)
+    converted: list[Any] = []
+    misfits: dict[int, str] = {}
+    for number, value in enumerate(values):
+        try:
+            converted.append(None if value is None or value == "" else convert(value))
+        except MisfitError as misfit:
+            converted.append(None)
+            misfits[number] = f"{column.name} is {misfit}, not {column.dataType.simpleString()}"
+        if converted[-1] is None and not column.nullable:
+            misfits.setdefault(number, f"NULL in {column.name}, which is NOT NULL")
+    return converted, misfits
+
+
+def record_text(row: Sequence[Any]) -> str:
+    """A row as the quarantine shows it: a list in JSON."""
+    return json.dumps([_to_json(value) for value in row], ensure_ascii=False, default=str)[:_RECORD_LENGTH]
+
+
+def _to_json(value: Any) -> Any:
+    match value:
+        case CellFault():
+            return value.name
+        case bytes():
+            return f"{len(value):,} bytes"
+        case float() if not math.isfinite(value):
+            return str(value)
+    return value
+
+
+def converter(kind: DataType) -> Callable[[Any], Any]:
+    """A function from a cell's value to one of the type; it raises MisfitError."""
+    match kind:
+        case ByteType() | ShortType() | IntegerType() | LongType():
+            bits = _BITS[type(kind)]
+            return lambda value: _whole_number(value, bits)
+        case FloatType() | DoubleType():
+            limit = _LARGEST_FLOAT if isinstance(kind, FloatType) else math.inf
+            return lambda value: _float(value, limit)
+        case DecimalType():
+            return lambda value: _decimal(value, kind.precision, kind.scale)
+        case TimestampType() | TimestampNTZType():
+            return lambda value: _moment(value, has_zone=isinstance(kind, TimestampType))
+    return {BooleanType: _truth, StringType: _text, BinaryType: _bytes, DateType: _date}[type(kind)]
+
+
+def _misfit(value: Any) -> MisfitError:
+    match value:
+        case CellFault():
+            return MisfitError(value.name)
+        case bool():
+            return MisfitError("true or false")
+        case float() if not math.isfinite(value):
+            return MisfitError("no finite number")
+        case int() | float():
+            return MisfitError("a number")
+        case str():
+            return MisfitError("text")
+        case bytes():
+            return MisfitError("bytes")
+        case datetime():
+            return MisfitError("a time")
+        case date():
+            return MisfitError("a date")
+        case time() | timedelta():
+            return MisfitError("a time of day or a duration")
+    return MisfitError(f"a {type(value).__name__}")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and (isinstance(value, int) or math.isfinite(value))
+
+
+def _whole_number(value: Any, bits: int) -> int:
+    if not _is_number(value):
+        raise _misfit(value)
+    if value != int(value):
+        raise MisfitError("a number with a fraction")
+    if not -(2 ** (bits - 1)) <= value < 2 ** (bits - 1):
+        raise MisfitError("out of range")
+    return int(value)
+
+
+def _float(value: Any, limit: float) -> float:
+    if not _is_number(value):
+        raise _misfit(value)
+    if abs(value) >= limit or abs(value) > sys.float_info.max:  # as float() of a whole number may be
+        raise MisfitError("out of range")
+    return float(value)
+
+
+def _decimal(value: Any, precision: int, scale: int) -> Decimal:
+    """Rounded half away from zero, as Spark's CAST does; a float stands for its shortest text. SQLite keeps decimals as texts."""
+    if not _is_number(value) and not (isinstance(value, str) and _NUMBER.fullmatch(value)):
+        raise _misfit(value)
+    with localcontext(prec=1_000):
+        try:
+            rounded = Decimal(repr(value) if isinstance(value, float) else value).quantize(Decimal(1).scaleb(-scale), ROUND_HALF_UP)
+        except InvalidOperation as error:  # of more digits than `prec`
+            raise MisfitError("out of range") from error
+    if rounded.adjusted() >= precision - scale and rounded:
+        raise MisfitError("out of range")
+    return rounded
+
+
+def _truth(value: Any) -> bool:
+    """SQLite has 0 and 1."""
+    if isinstance(value, bool) or (_is_number(value) and value in (0, 1)):
+        return bool(value)
+    raise _misfit(value)
+
+
+def _text(value: Any) -> str:
+    """A whole number in a column of texts, as codes among others in Excel, is its digits."""
+    if isinstance(value, str):
+        return value
+    if _is_number(value) and value == int(value) and (isinstance(value, int) or abs(value) < _EXACT):
+        return str(int(value))
+    raise _misfit(value)
+
+
+def _bytes(value: Any) -> bytes:
+    if isinstance(value, bytes):
+        return value
+    raise _misfit(value)
+
+
+def _date(value: Any) -> date:
+    if isinstance(value, str):
+        try:
+            return datetime.strptime(value, "%Y-%m-%d").date()
+        except ValueError as error:
+            raise MisfitError("text") from error
+    if isinstance(value, datetime):
+        if value.time() != time():
+            raise MisfitError("a time")
+        return value.date()
+    if isinstance(value, date):
+        return value
+    raise _misfit(value)
+
+
+def _moment(value: Any, has_zone: bool) -> datetime:
+    """Without a zone of its own, a time is one of UTC, the time zone of the session."""
+    if isinstance(value, str) and re.match(r"\d{4}-\d\d-\d\d", value, re.ASCII):
+        try:
+            value = datetime.fromisoformat(value)
+        except ValueError as error:
+            raise MisfitError("text") from error
+        if value.tzinfo is not None and not has_zone:
+            raise MisfitError("a time with a zone")
+    if isinstance(value, datetime):
+        try:
+            return value.astimezone(UTC) if value.tzinfo else value.replace(tzinfo=UTC if has_zone else None)
+        except OverflowError as error:  # before the year 1 or after the year 9999 in UTC
+            raise MisfitError("out of range") from error
+    if isinstance(value, date):
+        return datetime(value.year, value.month, value.day, tzinfo=UTC if has_zone else None)
+    raise _misfit(value)

@@ -2,7 +2,7 @@
 
 from pyspark.sql import DataFrame, SparkSession
 
-from pipelines.config.source.options import spark_options
+from pipelines.config.source.table_settings import spark_options
 from pipelines.data.sources.cells.cell_table import CellTable
 from pipelines.data.sources.cells.workbook import SheetReader, check_openpyxl
 from pipelines.data.sources.files.files import File

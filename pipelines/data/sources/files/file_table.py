@@ -11,13 +11,12 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from pipelines.config.source.source import FileTableSettings
-from pipelines.data.sources.base import RawTable
-from pipelines.data.sources.distribute import distribute
+from pipelines.data.sources.base import RawTable, distribute
 from pipelines.data.sources.files import files
 from pipelines.data.sources.files.content import BLOCK_BYTES, PACKAGE, file_errors, open_file
 from pipelines.data.sources.files.files import OPEN_BYTES, File, glob_root, ranges, task_bytes
-from pipelines.data.versions.sources import SourceFile
-from pipelines.runtime.spark_master import is_local
+from pipelines.data.versions.raw_inputs import SourceFile
+from pipelines.runtime.environment import is_local
 
 FileSettings = TypeVar("FileSettings", bound=FileTableSettings)
 

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, IntegerType, StringType, StructField, StructType
 
 from pipelines.data.sources.files.files import File, Range
-from pipelines.data.sources.text.numbers import is_number, number, pattern
+from pipelines.data.sources.text.misfits import is_number, number, pattern
 from pipelines.data.sources.text.parsed import RANGE
 from pipelines.errors import SourceError
 

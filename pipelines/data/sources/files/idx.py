@@ -11,14 +11,14 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from pipelines.config.messages.counting import name_list
+from pipelines.config.messages.words import name_list
 from pipelines.config.source.source import Table
 from pipelines.data.sources.base import Rows
 from pipelines.data.sources.files import files
 from pipelines.data.sources.files.file_table import FileTable
 from pipelines.data.sources.files.idx_format import read_header, read_rows
 from pipelines.data.sources.text.parsed import parse_schema
-from pipelines.data.versions.sources import SourceFile
+from pipelines.data.versions.raw_inputs import SourceFile
 from pipelines.errors import SourceError
 
 BATCH_BYTES = 4 * 2**20

@@ -15,10 +15,10 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.data.sources.distribute import distribute
+from pipelines.data.sources.base import distribute
 from pipelines.data.sources.files.content import file_errors, open_file
 from pipelines.data.sources.files.files import OPEN_BYTES, TASK_BYTES, File, ranges, task_bytes
-from pipelines.data.versions.sources import SourceFile
+from pipelines.data.versions.raw_inputs import SourceFile
 
 NUMBER, CHECKSUM = "_number", "_checksum"
 _SCHEMA = pa.schema({NUMBER: pa.int32(), "path": pa.string(), "content": pa.binary(), CHECKSUM: pa.string()})

@@ -6,9 +6,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, DecimalType, StringType, StructField, StructType
 
-from pipelines.config.messages.counting import show_count
-from pipelines.data.sources.conditions import any_misfit, first_misfit
-from pipelines.data.sources.text.numbers import doubt, is_number, is_refused, is_unbounded, number
+from pipelines.config.messages.words import show_count
+from pipelines.data.sources.text.misfits import any_misfit, doubt, first_misfit, is_number, is_refused, is_unbounded, number
 from pipelines.data.sources.text.parsed import CORRUPT, OWN_OPTIONS, PERMISSIVE, RECORD, REREAD, STRANGE, VALUES, Options, sound_record
 from pipelines.data.sources.text.records import Dialect
 from pipelines.data.sources.text.text_table import TextTable, encoding_name, is_on

@@ -12,9 +12,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from pipelines.data.sources.conditions import Values, any_misfit, first_misfit
 from pipelines.data.sources.text.json_keys import Names, examine_keys, key_names
-from pipelines.data.sources.text.numbers import DIGITS, pattern
+from pipelines.data.sources.text.misfits import DIGITS, Values, any_misfit, first_misfit, pattern
 from pipelines.data.sources.text.parsed import (
     CORRUPT,
     END,

@@ -11,8 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
-from pipelines.config.messages.counting import show_count, verb_for
-from pipelines.config.messages.did_you_mean import suggestion
+from pipelines.config.messages.words import show_count, suggestion, verb_for
 from pipelines.data.sources.text.parsed import KEYLESS, TEXT, UNKNOWN
 
 _QUOTE, _BACKSLASH, _COLON = 34, 92, 58

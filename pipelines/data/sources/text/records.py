@@ -7,21 +7,26 @@ blocks (about 500 MB/s), and Spark parses each record alone.
 A quote opens a value only at its start, and closes it only at its end (RFC 4180). Line breaks inside quotes belong to
 the value if the dialect allows them; otherwise each line up to the closing quote is refused. A quote that none closes so is stray, and only
 its line is refused; with line breaks in values also the lines behind it that may belong to its value.
+
+A JSON document is one record if it is an object, and its elements are records if it is an array. Python's scanner finds the end of an
+element, strictly and in C; Spark gets the text of each element unchanged.
 """
 
 import codecs
 import csv
+import json
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import zip_longest
+from itertools import islice, zip_longest
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.config.messages.counting import MOST_SHOWN
-from pipelines.data.sources.text import csv_validation, documents, quoting
+from pipelines.config.messages.words import MOST_SHOWN
+from pipelines.data.sources.text import quoting
 from pipelines.data.sources.text.quoting import RecordEnds
 from pipelines.errors import SourceError
 
@@ -84,7 +89,7 @@ def cut(blocks: Iterable[bytes], dialect: Dialect, path: str, start: bool = True
     skip = dialect.skip if start else 0
     for data, line_ends, ends in _complete(_as_utf8(blocks, dialect.encoding, path, start), dialect, path, skip):
         if dialect.json and dialect.whole_file:
-            yield from documents.records(data, path, SCHEMA)
+            yield from records(data, path, SCHEMA)
             continue
         batch, is_open = _check_records(data, line_ends, ends, lines, dialect, is_open)
         lines += len(line_ends)
@@ -178,7 +183,7 @@ def _check_records(
     """Check the records of `data`, without blank records and comments, and whether a broken value may go on behind them. `lines` is the
     number of lines before, and `is_open` whether a broken value may go on in these."""
     record_ends, are_lines = ends.offsets, len(ends.offsets) == len(line_ends)
-    texts, problems = csv_validation.decode_records(data, record_ends, dialect.whole_file)
+    texts, problems = decode_records(data, record_ends, dialect.whole_file)
     if dialect.quote and not (ends.are_sound and (are_lines or dialect.multiline) and not is_open):
         refused = ~quoting.well_quoted(texts, data, record_ends, dialect.quoting)
         spans = np.diff(np.searchsorted(line_ends, record_ends), prepend=-1) > 1
@@ -186,16 +191,16 @@ def _check_records(
         if (refused & spans).any():
             record_ends = np.union1d(record_ends, line_ends[refused[np.searchsorted(record_ends, line_ends)]])
             refused = refused[np.searchsorted(ends.offsets, record_ends)]
-            texts, problems = csv_validation.decode_records(data, record_ends, dialect.whole_file)
-        problems = csv_validation.set_reason(refused, csv_validation.QUOTES, problems)
+            texts, problems = decode_records(data, record_ends, dialect.whole_file)
+        problems = set_reason(refused, QUOTES, problems)
         if dialect.multiline:
             doubtful, is_open = quoting.lines_in_doubt(texts, refused, dialect.width, dialect.quoting, is_open)
-            problems = csv_validation.set_reason(doubtful, csv_validation.IN_DOUBT, problems)
+            problems = set_reason(doubtful, IN_DOUBT, problems)
         are_lines = len(record_ends) == len(line_ends)
     if b"\0" in data:
-        problems = csv_validation.set_reason(pc.match_substring(texts, "\0"), csv_validation.NUL, problems)
+        problems = set_reason(pc.match_substring(texts, "\0"), NUL, problems)
     if dialect.json and b"\\u" in data:
-        problems = csv_validation.set_reason(csv_validation.half_surrogates(texts), csv_validation.SURROGATE, problems)
+        problems = set_reason(half_surrogates(texts), SURROGATE, problems)
     first_lines = np.arange(len(texts)) if are_lines else np.searchsorted(line_ends, np.concatenate(([0], record_ends[:-1])), side="right")
     batch = pa.record_batch([texts, problems, pa.array(first_lines + lines + 1)], schema=SCHEMA)
     return (batch if dialect.keep_blank else batch.filter(_is_record(texts, dialect))), is_open
@@ -236,3 +241,107 @@ def split_fields(record: str, dialect: Dialect) -> list[str]:
     except csv.Error:
         return [record[:200]]
     return [field.replace(joint, dialect.separator) for field in fields]
+
+
+NOT_TEXT = "not text of its encoding"
+NUL = "NUL character"
+QUOTES = "quote that is stray, or does not close on its line (multiLine: true allows line breaks in values, quote: '' takes quotes as text)"
+IN_DOUBT = "line that may belong to a value above it, which a quote begins that is stray or does not close"
+SURROGATE = "half of a surrogate pair"
+
+
+def decode_records(data: bytes, ends: np.ndarray, keep_line_breaks: bool) -> tuple[pa.StringArray, pa.StringArray]:
+    """Records without their line breaks, and the faults of their bytes; invalid bytes are shown as `\\xff`."""
+    offsets = np.concatenate(([0], ends)).astype(np.int32)
+    texts = pa.Array.from_buffers(pa.string(), len(ends), [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+    problems = pa.nulls(len(ends), pa.string())
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        raw = texts.cast(pa.binary()).to_pylist()
+        escaped = [record.decode("utf-8", "backslashreplace") for record in raw]
+        problems = set_reason([text.encode() != record for text, record in zip(escaped, raw, strict=True)], NOT_TEXT, problems)
+        texts = pa.array(escaped)
+    return (texts if keep_line_breaks else pc.ascii_rtrim(texts, "\r\n")), problems
+
+
+def set_reason(mask: object, reason: str, problems: pa.StringArray) -> pa.StringArray:
+    """Set `reason` for the records of a mask that have none yet."""
+    return pc.coalesce(problems, pc.if_else(mask if isinstance(mask, pa.Array) else pa.array(mask), reason, None))
+
+
+def half_surrogates(texts: pa.StringArray) -> np.ndarray:
+    """Whether a record has an escape of a lone surrogate, which is no text in any encoding."""
+    mask = pc.match_substring_regex(texts, r"\\u[dD][89a-fA-F]").to_numpy(zero_copy_only=False)
+    for index in np.flatnonzero(mask):
+        mask[index] = has_half_surrogate(texts[index].as_py())
+    return mask
+
+
+def has_half_surrogate(text: str) -> bool:
+    bare = re.sub(r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}", "", text.replace("\\\\", ""))
+    return re.search(r"\\u[dD][89a-fA-F][0-9a-fA-F]{2}", bare) is not None
+
+
+RECORDS_PER_BATCH = 4096
+# Numbers stay text: Spark converts them.
+_SCANNER = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=str)
+_BLANKS = re.compile(r"[ \t\n\r]*")
+
+
+def records(data: bytes, path: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Batches of (record, problem, line). Raises SourceError with the line if the file is not one JSON document."""
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        raise SourceError(f"{path} is not UTF-8: {error}; JSON must be, or set the encoding it has as options: {{encoding: …}}") from error
+    elements = _elements(text, path)
+    while chunk := list(islice(elements, RECORDS_PER_BATCH)):
+        record, line = zip(*chunk, strict=True)
+        problem = [SURROGATE if has_half_surrogate(text) else None for text in record]
+        yield pa.record_batch([pa.array(record, pa.string()), pa.array(problem, pa.string()), pa.array(line, pa.int64())], schema=schema)
+
+
+def _elements(text: str, path: str) -> Iterator[tuple[str, int]]:
+    """The text of each record, and its first line."""
+    at = _after_blanks(text, 0)
+    if at == len(text):
+        return
+    array = text[at] == "["
+    at = _after_blanks(text, at + 1) if array else at
+    line, counted = 1, 0
+    more = not array or text[at : at + 1] != "]"
+    while more:
+        end = _end(text, at, path)
+        line, counted = line + text.count("\n", counted, at), at
+        yield text[at:end], line
+        end = _after_blanks(text, end)
+        more = array and text[end : end + 1] == ","
+        at = _after_blanks(text, end + 1) if more else end
+    if array:
+        if text[at : at + 1] != "]":
+            raise _not_json(path, text, at, "expecting ',' or ']'")
+        at = _after_blanks(text, at + 1)
+    if at != len(text):
+        raise _not_json(path, text, at, "text after the end; several records need one line each, and multiLine: false")
+
+
+def _end(text: str, at: int, path: str) -> int:
+    """The end of the value that begins at `at`."""
+    try:
+        return _SCANNER.raw_decode(text, at)[1]
+    except json.JSONDecodeError as error:
+        raise _not_json(path, text, error.pos, error.msg) from error
+    except RecursionError as error:
+        raise _not_json(path, text, at, "nested too deeply") from error
+
+
+def _after_blanks(text: str, at: int) -> int:
+    blanks = _BLANKS.match(text, at)
+    assert blanks is not None
+    return blanks.end()
+
+
+def _not_json(path: str, text: str, at: int, reason: str) -> SourceError:
+    line = text.count("\n", 0, at) + 1
+    return SourceError(f"{path}:{line} is not JSON: {reason}, at {text[at : at + 40]!r}; mend the file or leave it out")

@@ -1,4 +1,5 @@
-"""Tables of text: files are cut into records, and each record is checked and then parsed alone.
+"""Tables of text: files are cut into records, and each record is checked and then parsed alone. The simplest has lines, or with `wholetext`
+whole files: one column.
 
 All columns are parsed and cached: a query that reads two of five columns must not turn a record with three into a row.
 (With column pruning Spark returns five rows of a CSV file with four malformed records.)
@@ -14,18 +15,17 @@ from typing import ClassVar
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
-from pipelines.config.source.options import spark_options
 from pipelines.config.source.source import Table
-from pipelines.data.sources.base import Rows
-from pipelines.data.sources.distribute import distribute, merge_batches
+from pipelines.config.source.table_settings import spark_options
+from pipelines.data.sources.base import Rows, distribute, merge_batches
 from pipelines.data.sources.files import files, pack
-from pipelines.data.sources.files.content import decompress, lines
+from pipelines.data.sources.files.content import PARQUET, binary_format, decompress, lines
 from pipelines.data.sources.files.file_table import FileTable
 from pipelines.data.sources.files.files import File, Range, has_folders
 from pipelines.data.sources.files.folder_columns import check_values, folder_columns, join_folder_columns, quote_name, resolve_types
-from pipelines.data.sources.signatures import PARQUET, binary_format
 from pipelines.data.sources.text.parsed import (
     FILE,
     KEY_COLUMNS,
@@ -37,9 +37,10 @@ from pipelines.data.sources.text.parsed import (
     Options,
     mark_faults,
     parse_schema,
+    sound_record,
 )
 from pipelines.data.sources.text.records import Dialect, cut
-from pipelines.data.versions.sources import SourceFile
+from pipelines.data.versions.raw_inputs import SourceFile
 from pipelines.errors import ConfigError, SourceError
 
 _RECORDS = f"{RECORD} string, {PROBLEM} string, {LINE} long, {RANGE} int"
@@ -209,3 +210,19 @@ def _add_ranges(batches: Iterator[pa.RecordBatch], examiner: Examiner, number: i
         file_names = [pa.repeat(names[number], len(batch))] if names else []
         ranges = pa.repeat(pa.scalar(number, pa.int32()), len(batch))
         yield pa.record_batch([*examined.columns[:3], ranges, *examined.columns[3:], *file_names], names=columns)
+
+
+class Text(TextTable):
+    default_ddl = "value string"
+
+    def dialect(self) -> Dialect:
+        return Dialect(encoding=encoding_name(self.options), whole_file=is_on(self.options, "wholetext"), keep_blank=True)
+
+    def parse(self, records: DataFrame) -> DataFrame:
+        """Raises ConfigError unless the records have one column, of text."""
+        if [field.dataType for field in self.record_schema] != [StringType()]:
+            raise ConfigError(
+                f"source.tables.{self.name}.schema: text has one column, a string, besides those of folders (got {self.settings.ddl}); "
+                "declare it as `value string`, and make numbers of it in the query"
+            )
+        return self.mark_faults(records, {self.record_schema.names[0]: sound_record(records)}, F.lit(True), F.lit(None))

@@ -1,0 +1,177 @@
+"""What a raw table's settings may hold: the formats by name, the options that each supports, and the types of a schema.
+
+Options and schema are checked when the config is read, so that most errors appear before Spark has started; Spark ignores misspelt options
+without a warning."""
+
+import codecs
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from pipelines.config import secrets
+from pipelines.config.messages.wording import show_value
+from pipelines.config.messages.words import suggestion
+from pipelines.config.secrets import is_secret
+from pipelines.config.section import Section
+
+
+class TableSettings(Section):
+    """Base class of the settings of all raw tables. Derive your own source from it, or from `FileTableSettings` if it reads files."""
+
+    implementation: ClassVar[str]
+    """`module:Class` of the `pipelines.data.sources.base.RawTable` that these settings configure; imported after Spark has started."""
+    format: str
+    """One of the built-in formats, such as `csv`, or `module:Class` of your own settings."""
+
+    @property
+    def place(self) -> Any:
+        """How messages refer to the data of the table."""
+        return self.format
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Paths of the files, if the table consists of files."""
+        return ()
+
+
+_DATES = ("dateFormat", "timestampFormat", "timestampNTZFormat", "timeZone", "locale")
+TEXT_OPTIONS = ("encoding", "charset")
+_FOUND = ("pathGlobFilter", "recursiveFileLookup", "modifiedBefore", "modifiedAfter")
+_CSV = (
+    "sep", "delimiter", "quote", "escape", "comment", "header", "enforceSchema", "skipRows", "multiLine",
+    "ignoreLeadingWhiteSpace", "ignoreTrailingWhiteSpace", "nullValue", "nanValue", "positiveInf", "negativeInf", "emptyValue",
+    "maxColumns", "maxCharsPerColumn",
+)  # fmt: skip
+JSON_OPTIONS = (
+    "multiLine", "primitivesAsString", "allowComments", "allowUnquotedFieldNames", "allowSingleQuotes", "allowNumericLeadingZeros",
+    "allowNonNumericNumbers", "allowBackslashEscapingAnyCharacter", "allowUnquotedControlChars",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Format:
+    implementation: str
+    """`module:Class` of the `pipelines.data.sources.base.RawTable` that reads it."""
+    options: tuple[str, ...] = ()
+    needs_schema: bool = False
+
+
+FORMATS = {
+    "csv": Format("pipelines.data.sources.text.csv:Csv", _CSV + _DATES + TEXT_OPTIONS, needs_schema=True),
+    "json": Format("pipelines.data.sources.text.json:Json", JSON_OPTIONS + _DATES + TEXT_OPTIONS, needs_schema=True),
+    "parquet": Format("pipelines.data.sources.parquet_table:Parquet", ("mergeSchema", "datetimeRebaseMode", "int96RebaseMode", *_FOUND)),
+    "text": Format("pipelines.data.sources.text.text_table:Text", ("wholetext", *TEXT_OPTIONS)),
+    "binaryFile": Format("pipelines.data.sources.files.spark_files:BinaryFile", _FOUND),
+    "idx": Format("pipelines.data.sources.files.idx:Idx"),
+    "package": Format("pipelines.data.sources.text.csv:Csv", _CSV + _DATES + TEXT_OPTIONS),
+    "excel": Format("pipelines.data.sources.cells.excel:Excel", ("header", "skipRows", "nullValue"), needs_schema=True),
+    "sqlite": Format("pipelines.data.sources.cells.sqlite:Sqlite", needs_schema=True),
+    "tar": Format("pipelines.data.sources.files.tar:Tar"),
+}
+
+
+_SWITCHES = {
+    option.lower()
+    for option in (
+        "header", "enforceSchema", "ignoreLeadingWhiteSpace", "ignoreTrailingWhiteSpace", *JSON_OPTIONS, "wholetext", "mergeSchema",
+        "recursiveFileLookup",
+    )
+}  # fmt: skip
+Value = str | bool | int | float
+
+
+def spark_options(options: Mapping[str, Value]) -> dict[str, str]:
+    """Options by lower-case name, with values written as Spark writes them."""
+    return {option.lower(): str(value).lower() if isinstance(value, bool) else str(value) for option, value in options.items()}
+
+
+def check_options(table_format: str, options: Mapping[str, Value]) -> None:
+    """Raise ValueError for an option that the format does not have, or for a value that is not valid."""
+    supported = FORMATS[table_format].options
+    for option, value in options.items():
+        if is_secret(option):
+            raise ValueError(f"{option} is a secret, {secrets.ELSEWHERE}")
+        if option.lower() not in map(str.lower, supported):
+            remedy = suggestion(option, supported, f"choose one of {', '.join(supported)}" if supported else "it has no options")
+            raise ValueError(f"{table_format} has no option {option}; {remedy}")
+        if rule := _broken_rule(option.lower(), str(value)):
+            raise ValueError(f"{option} is {show_value(value)}; {rule}")
+
+
+def _broken_rule(option: str, value: str) -> str:
+    if option in _SWITCHES and value.lower() not in ("true", "false"):
+        return "it must be true or false"
+    if option == "skiprows" and not value.isdecimal():
+        return "it must be a whole number of lines"
+    if option in ("quote", "escape") and (len(value) > 1 or not value.isascii()):
+        return "it must be one ASCII character, or '' for none"
+    if option in ("sep", "delimiter") and (not value or set(value) & set('"\r\n\0') or ("\\" in value and value != "\\t")):
+        return "it must be the separator of values, such as ; or \\t, without double quotes, backslashes or line breaks"
+    if option in ("maxcolumns", "maxcharspercolumn") and not value.removeprefix("-").isdecimal():
+        return "it must be a whole number"
+    if option in TEXT_OPTIONS and not _encodes_text(value):
+        return "it must be a text encoding that Python supports, such as ISO-8859-1"
+    return ""
+
+
+def _encodes_text(encoding: str) -> bool:
+    """Whether Python has the codec, and text is unchanged when it is encoded and decoded byte by byte. base64 does not decode to
+    text, and punycode cannot be decoded byte by byte."""
+    sample = "a,1\r\n" + "b" * 100
+    try:
+        encoded = sample.encode(encoding)
+        decoder = codecs.getincrementaldecoder(encoding)("strict")
+        return "".join(decoder.decode(encoded[place : place + 1]) for place in range(len(encoded))) + decoder.decode(b"", True) == sample
+    except (LookupError, ValueError):
+        return False
+
+
+TYPES = (
+    *("boolean", "tinyint", "byte", "smallint", "short", "int", "integer", "bigint", "long", "float", "real", "double", "decimal", "dec"),
+    *("numeric", "date", "time", "timestamp", "timestamp_ntz", "timestamp_ltz", "string", "char", "character", "varchar", "binary"),
+    *("interval", "void", "array", "map", "struct", "variant", "geometry", "geography"),
+)
+"""First words of the types of Spark SQL."""
+_TOKEN = re.compile(r"--[^\n]*|/\*.*?\*/|`(?:[^`]|``)*`|'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|\w+|[^\w\s]", re.DOTALL)
+_COMMENTS = ("--", "/*")
+
+
+def ddl_faults(ddl: str) -> list[str]:
+    """Errors of the columns, such as `a: no type intt (did you mean int?)`. Spark itself finds errors that are not found here."""
+    return [fault for column in _columns(ddl) if (fault := _fault(column))] if ddl.strip() else []
+
+
+def check_ddl(ddl: str) -> str:
+    """The schema itself. Raises ValueError if a column has no type of Spark's."""
+    if faults := ddl_faults(ddl):
+        raise ValueError(f"{'; '.join(faults)}; give names and types as Spark DDL, such as `age int, name string`")
+    return ddl
+
+
+def ddl_names(ddl: str) -> list[str]:
+    """The names of the columns."""
+    return [column[0].strip("`") for column in _columns(ddl) if column]
+
+
+def _columns(ddl: str) -> Iterator[list[str]]:
+    """The tokens of each column, without the optional colon after its name."""
+    column, depth = list[str](), 0
+    for token in [*(token for token in _TOKEN.findall(ddl) if not token.startswith(_COMMENTS)), ","]:
+        depth += (token in "<(") - (token in ">)")
+        if token == "," and depth <= 0:
+            yield column
+            column = []
+        elif token != ":" or len(column) != 1:
+            column.append(token)
+
+
+def _fault(column: list[str]) -> str:
+    match column:
+        case []:
+            return "a comma has no column before or after it"
+        case [name]:
+            return f"{show_value(name)} has no type"
+        case [name, kind, *_] if kind.lower() not in TYPES:
+            return f"{show_value(name)}: no type {show_value(kind)} ({suggestion(kind, TYPES, 'a type of Spark SQL is needed')})"
+    return ""

@@ -1,0 +1,186 @@
+"""The columns of Parquet files according to their footers: the kind of each, and the files in which it has another."""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
+
+from pipelines.config.messages.words import name_list
+from pipelines.data.sources.base import distribute
+from pipelines.data.sources.files.content import file_errors, open_file
+from pipelines.errors import SourceError
+
+FILES_PER_TASK = 64
+NULL, NANOSECONDS, NANOSECONDS_UTC = "null", "timestamp[ns]", "timestamp[ns, UTC]"
+ALIKE = "alike"
+"""Stands for the kinds of columns of one file whose names differ in case alone."""
+UNREADABLE = {"time32[ms]": "int32", "time64[us]": "int64", "time64[ns]": "int64", "float16": "float32"}
+"""Kinds of columns that Spark does not read, and what to write instead."""
+_UNITS = {"milliseconds": "ms", "microseconds": "us", "nanoseconds": "ns"}
+
+
+@dataclass(frozen=True)
+class FileColumns:
+    """The columns of one file."""
+
+    path: str
+    leaves: dict[str, dict[str, str]]
+    """By column, in the file's order: the kind of each of its leaves. A column that is not nested has one leaf, of its name."""
+
+    def each_leaf(self) -> Iterator[tuple[str, str, str]]:
+        """Column, path and kind of each leaf."""
+        yield from ((name, path, kind) for name, leaves in self.leaves.items() for path, kind in leaves.items())
+
+    def kind(self, name: str) -> str:
+        """The kind of a column that is not nested; empty for others, and for columns that are not there."""
+        return self.leaves.get(name, {}).get(name, "")
+
+
+def file_columns(spark: SparkSession, paths: Sequence[str]) -> list[FileColumns]:
+    """The columns of every file, by lower-case name. Few files are opened here, and many in tasks.
+
+    Raises SourceError naming the file if one is not Parquet.
+    """
+    if len(paths) <= FILES_PER_TASK:
+        with ThreadPoolExecutor(8) as pool:
+            files = list(pool.map(_read_columns, paths))
+    else:
+        work = [list(paths[start : start + FILES_PER_TASK]) for start in range(0, len(paths), FILES_PER_TASK)]
+        files = sorted((row.path, row.columns) for row in distribute(spark, work, _batch, "path string, columns string").collect())
+    return [FileColumns(path, json.loads(columns)) for path, columns in files]
+
+
+def column_kind(files: Sequence[FileColumns], name: str) -> str:
+    """The kind of a column in files where it has only one."""
+    return next((kind for file in files if (kind := file.kind(name))), "")
+
+
+def is_nanoseconds(kind: str) -> bool:
+    return kind in (NANOSECONDS, NANOSECONDS_UTC)
+
+
+def check_readable(files: Iterable[FileColumns], declared: Mapping[str, str] | None) -> None:
+    """Raises SourceError for a column that Spark cannot read. `declared` are the types in the config's schema, if it has one."""
+    for file in files:
+        for name, path, kind in file.each_leaf():
+            without = "leave it out of the table's schema" if declared is not None else "give the table a schema without it"
+            if kind == ALIKE:
+                names = " and ".join(file.leaves[name])
+                raise SourceError(
+                    f"{file.path}: columns {names} are one to Spark, which ignores case; {without}, or rename one in the file"
+                )
+            if (fault := _unreadable(name, path, kind, declared)) is not None:
+                raise SourceError(f"{file.path}: column {path} is {kind}, which Spark does not read{fault}; {without}, or {_instead(kind)}")
+
+
+def _unreadable(name: str, path: str, kind: str, declared: Mapping[str, str] | None) -> str | None:
+    """The way in which Spark would read a column that it does not read; None if it reads the column."""
+    if kind in UNREADABLE:
+        return ""
+    if not is_nanoseconds(kind):
+        return None
+    sql_type = None if declared is None else declared[name]
+    if path == name:
+        return None if sql_type in (None, "timestamp", "timestamp_ntz", "bigint") else f" as {sql_type}, but as timestamp_ntz or bigint"
+    return " inside another column" if sql_type is None or "timestamp" in sql_type else None
+
+
+def _instead(kind: str) -> str:
+    return f"write it as {UNREADABLE.get(kind, 'timestamp[us]')}"
+
+
+def check_same_columns(files: Sequence[FileColumns]) -> None:
+    """Raises SourceError if two files have different columns, or nested columns that differ. Other types may be widened."""
+    if not files:
+        return
+    typed: dict[str, FileColumns] = {}
+    for file in files:  # the first that has a kind for a column: one that is NULL in all rows of a file may have any kind elsewhere
+        typed |= {name: file for name in file.leaves if name not in typed or typed[name].kind(name) == NULL}
+    first = _comparable(files[0], typed)
+    for file in files[1:]:
+        if differing := sorted(_comparable(file, typed) ^ first):
+            places = dict.fromkeys(place for place, _ in differing)
+            kinds = {(name, path): kind for columns in (*typed.values(), file) for name, path, kind in columns.each_leaf()}
+            listing = name_list([f"{place[1]} {kinds[place]}" for place in places])
+            other = next((typed[name] for name, _ in places if typed[name] is not file), files[0])
+            merge = "" if len(places) < len(differing) else ", or set options: {mergeSchema: true} to have NULL where one is missing"
+            raise SourceError(f"{file.path} and {other.path} differ in their columns: {listing}; make them tables of their own{merge}")
+
+
+def _comparable(file: FileColumns, typed: Mapping[str, FileColumns]) -> set[tuple[tuple[str, str], str]]:
+    """The leaves with their kinds; without the kind of columns that are not nested, and as in `typed` for those that are NULL."""
+    columns = [(name, typed[name] if file.kind(name) == NULL else file) for name in file.leaves]
+    return {((name, path), "" if path == name else kind) for name, source in columns for path, kind in source.leaves[name].items()}
+
+
+def group_by_types(files: Sequence[FileColumns]) -> list[list[FileColumns]]:
+    """Group files so that in a group no column that is not nested has two kinds, and none is nested in some files only."""
+    names = dict.fromkeys(name for file in files for name in file.leaves)
+    kinds = {name: {_kind_of_column(file, name) for file in files} - {""} for name in names}
+    differing = [name for name in names if len(kinds[name]) > 1]
+    groups: dict[tuple[str, ...], list[FileColumns]] = {}
+    for file in files:
+        groups.setdefault(tuple(_kind_of_column(file, name) for name in differing), []).append(file)
+    return list(groups.values())
+
+
+def _kind_of_column(file: FileColumns, name: str) -> str:
+    """As `FileColumns.kind`, and `nested` for columns that are."""
+    return file.kind(name) or ("nested" if name in file.leaves else "")
+
+
+def _batch(paths: list[str]) -> Iterator[pa.RecordBatch]:
+    files = [_read_columns(path) for path in paths]
+    yield pa.RecordBatch.from_pydict({"path": [path for path, _ in files], "columns": [columns for _, columns in files]})
+
+
+def _read_columns(path: str) -> tuple[str, str]:
+    """The path, and the leaves by column as JSON."""
+    with file_errors(path), open_file(path) as stream:
+        file = pq.ParquetFile(stream)
+        schema, fields = file.schema, file.schema_arrow
+    columns: dict[str, dict[str, str]] = {name.lower(): {} for name in fields.names}
+    # Leaves come in the order of their columns. Their paths do not tell whose they are: a column's name may have a dot.
+    tops = [field.name for field in fields for _ in range(_leaves(field.type))]
+    for number, top in enumerate(tops):
+        leaf = schema.column(number)
+        columns[top.lower()][leaf.path.lower() if leaf.path == top else leaf.path] = _kind(leaf)
+    for name, count in Counter(name.lower() for name in fields.names).items():
+        if count > 1:
+            columns[name] = dict.fromkeys((top for top in fields.names if top.lower() == name), ALIKE)
+    return path, json.dumps(columns)
+
+
+def _leaves(kind: pa.DataType) -> int:
+    """The number of a column's leaves."""
+    stored = kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
+    return sum(_leaves(stored.field(number).type) for number in range(stored.num_fields)) or 1
+
+
+def _kind(leaf: pq.ColumnSchema) -> str:
+    """The logical type of a leaf as Arrow writes it, or else its physical type."""
+    logical: dict[str, Any] = json.loads(leaf.logical_type.to_json())
+    match logical["Type"]:
+        case "Null":
+            return NULL
+        case "Float16":
+            return "float16"
+        case "Timestamp":
+            return f"timestamp[{_UNITS[logical['timeUnit']]}{', UTC' if logical['isAdjustedToUTC'] else ''}]"
+        case "Time":
+            unit = _UNITS[logical["timeUnit"]]
+            return f"time{32 if unit == 'ms' else 64}[{unit}]"
+        case "Int":
+            return f"{'' if logical['isSigned'] else 'u'}int{logical['bitWidth']}"
+        case "Decimal":
+            return f"decimal({logical['precision']}, {logical['scale']})"
+        case "None":
+            return str(leaf.physical_type)
+        case other:
+            return str(other).lower()

@@ -1,0 +1,129 @@
+"""What a version keeps of its raw inputs, beside the data: the list of the raw files, and rows of the query as they were before they were
+encoded. Nothing of them enters a version's digest.
+
+There may be millions of files, so the manifest, which is part of every model, has only a summary of each table, and the checksum of the
+list. Rows are kept of validation and test, for whoever looks at single rows of an evaluation: in rows-<attempt>/split=…/, one file for
+each part and in the order of its rows."""
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from hashlib import sha256
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow.fs import FileSystem
+
+from pipelines.data.versions import storage
+from pipelines.data.versions.manifest import DAMAGED, SourceSummary
+from pipelines.data.versions.storage import checksum
+from pipelines.errors import CorruptError
+
+
+def write_table(filesystem: FileSystem, path: str, table: pa.Table) -> str:
+    """Write the file `path` and return its checksum, for the manifest."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink)
+    content = sink.getvalue()
+    with storage.store_errors(path), filesystem.open_output_stream(path) as stream:
+        stream.write(content)
+    return checksum(content)
+
+
+def read_table(filesystem: FileSystem, path: str, schema: pa.Schema, expected_checksum: str) -> pa.Table:
+    """The table in the file `path`. Raises CorruptError if it has another checksum, another schema, or NULLs."""
+    content = storage.read(filesystem, path)
+    if content is None:
+        raise CorruptError(f"{path} is missing; {DAMAGED}")
+    if (actual_checksum := checksum(content)) != expected_checksum:
+        raise CorruptError(f"{path} has {actual_checksum[:19]}; the manifest says {expected_checksum[:19] or 'nothing'}; {DAMAGED}")
+    try:
+        # In this thread: one of Arrow's that lets go of `content` while the interpreter ends would abort the process.
+        table = pq.ParquetFile(pa.BufferReader(content)).read(use_threads=False)
+    except (OSError, ValueError, pa.ArrowException) as error:
+        raise CorruptError(f"{path}: {error}; {DAMAGED}") from error
+    if not table.schema.equals(schema) or any(column.null_count for column in table.columns):
+        raise CorruptError(f"{path} has other columns than {', '.join(schema.names)}, or NULLs in them; {DAMAGED}")
+    return table
+
+
+_SCHEMA = pa.schema({"table": pa.string(), "path": pa.string(), "bytes": pa.int64(), "checksum": pa.string()})
+
+
+@dataclass(frozen=True, order=True)
+class SourceFile:
+    """One file of a raw table when it was read."""
+
+    path: str
+    bytes: int
+    checksum: str
+    """`sha256:…` of its bytes, or `stat:…` of size and modification time."""
+
+
+Sources = dict[str, tuple[SourceFile, ...]]
+"""Files by table."""
+
+
+def source_summaries(sources: Sources) -> dict[str, SourceSummary]:
+    """The summary of each table, for the manifest."""
+    return {
+        table: SourceSummary(files=len(files), bytes=sum(file.bytes for file in files), digest=_digest(files))
+        for table, files in sources.items()
+    }
+
+
+def write_sources(filesystem: FileSystem, path: str, sources: Sources) -> str:
+    """Write the file `path` and return its checksum, for the manifest."""
+    rows = [{"table": table, **asdict(file)} for table, files in sources.items() for file in files]
+    return write_table(filesystem, path, pa.Table.from_pylist(rows, schema=_SCHEMA))
+
+
+def read_sources(filesystem: FileSystem, path: str, expected_checksum: str) -> Sources:
+    """The tables that have files. Raises CorruptError if the file's checksum is not `expected_checksum`."""
+    sources: dict[str, list[SourceFile]] = {}
+    for row in read_table(filesystem, path, _SCHEMA, expected_checksum).to_pylist():
+        sources.setdefault(row.pop("table"), []).append(SourceFile(**row))
+    return {table: tuple(files) for table, files in sources.items()}
+
+
+def _digest(files: tuple[SourceFile, ...]) -> str:
+    """Sorted by path. A path may contain any character, so each file is hashed as a line of JSON."""
+    digest = sha256()
+    for file in sorted(files):
+        digest.update(json.dumps([file.path, file.bytes, file.checksum]).encode() + b"\n")
+    return digest.hexdigest()
+
+
+RAW_ROWS = "rows"
+"""Prefix of the folder; a hyphen and the attempt's name follow."""
+MOST_ROWS = 1_000_000
+"""Rows of a split up to which they are kept, which bounds time and space of an ETL."""
+MOST_COLUMNS = 200
+"""Columns that are kept, those of the key first. Bytes and nested values are not."""
+_PART = re.compile(r"part-(\d+)-")
+
+
+def write_raw_rows(filesystem: FileSystem, path: str, rows: pa.Table) -> None:
+    pq.write_table(rows, path, filesystem=filesystem, compression="zstd")
+
+
+def read_raw_rows(filesystem: FileSystem, root: str, attempt: str, split: str, rows: Sequence[int]) -> pa.Table | None:
+    """These rows of a split, by their numbers and in this order; None if they were not kept. Raises OSError or DatasetError if the store
+    fails, ArrowException for a damaged file."""
+    entries = storage.entries(filesystem, f"{root}/{RAW_ROWS}-{attempt}/split={split}")
+    files = {int(name[1]): entry.path for entry in entries if (name := _PART.match(entry.base_name))}
+    numbers, first, total = np.array(rows, np.int64), 0, 0
+    tables: list[pa.Table] = []
+    places = np.full(len(numbers), -1)
+    for _, file in sorted(files.items()):
+        with filesystem.open_input_file(file) as source, pq.ParquetFile(source) as part:
+            count = part.metadata.num_rows
+            inside = np.flatnonzero((numbers >= first) & (numbers < first + count))
+            if len(inside):
+                places[inside] = total + np.arange(len(inside))
+                total += len(inside)
+                tables.append(part.read().take(pa.array(numbers[inside] - first)))
+            first += count
+    return pa.concat_tables(tables).take(pa.array(places)) if tables and (places >= 0).all() else None

@@ -1,0 +1,211 @@
+"""The Spark type of a column of texts: by the grammar of numbers of `pipelines.data.sources.text.numbers`, and by the formats of numbers
+and dates that the query makes some of; and that of values which have types of their own, as those of JSON have."""
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipelines.config.messages.words import verb_for
+from pipelines.data.features.auto.column_facts import TypedColumn
+from pipelines.init.tables.date_formats import MomentReading, find_order_conflict, read_moments
+from pipelines.init.tables.dialect import MARKS
+from pipelines.init.tables.number_formats import DECIMAL_POINT, MOST_WRONG, NumberReading, find_unit_words, read_numbers, share_of_looks
+from pipelines.init.tables.sql import sql_name
+
+_WHOLE = r"^[+-]?[0-9]+$"
+_FRACTION = r"^[ \t]*[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[ \t]*$"
+_LEADING_ZERO = r"^[+-]?0[0-9]"
+_MAY_BE_THOUSANDS = r"^[1-9][0-9]{0,2}(?:\.[0-9]{3})+$|^[0-9]{1,3}$"
+_BOOLEAN = r"^(?i:true|false)$"
+_NEARLY = 0.95
+"""Share of numbers among texts, from which on it is said that they are texts."""
+
+
+@dataclass(frozen=True)
+class TextReading:
+    """A column of texts with the type of its values."""
+
+    column: TypedColumn
+    decides: str = ""
+    """What its texts show that those of other columns may leave open: the order of day and month, or what decimals begin with."""
+    is_open: bool = False
+    """Whether what other columns decide may change its type."""
+
+
+def type_columns(texts: Mapping[str, pa.Array], null_mark: str, is_complete: bool) -> list[TypedColumn]:
+    """The columns with the types of nearly all of their values. What one leaves open, others decide."""
+    readings = {name: type_column(name, column, null_mark, is_complete) for name, column in texts.items()}
+    hints = {reading.decides for reading in readings.values()} - {""}
+    return [
+        type_column(name, texts[name], null_mark, is_complete, hints).column if reading.is_open and hints else reading.column
+        for name, reading in readings.items()
+    ]
+
+
+def type_forms(columns: Sequence[TypedColumn]) -> list[TypedColumn]:
+    """The columns, of which those of texts are numbers or moments if the texts have a form of these. Texts of nothing but digits stay
+    texts, since who wrote a typed file meant so."""
+    texts = {column.name: column.values for column in columns if column.ddl == "string"}
+    typed = {column.name: column for column in type_columns(texts, "", True)}
+    is_read = {name for name, column in typed.items() if column.sql or pa.types.is_temporal(column.values.type)}
+    return [as_text(typed[column.name]) if column.name in is_read else column for column in columns]
+
+
+def type_values(name: str, values: Sequence[Any], is_complete: bool) -> TypedColumn:
+    """The column of values that are all booleans, all numbers, or all texts, with None for NULL. Its texts may be numbers or moments."""
+    kinds = {type(value) for value in values if value is not None}
+    if kinds == {bool}:
+        return TypedColumn(name, "boolean", pa.array(values, pa.bool_()))
+    if kinds == {int} and all(value is None or abs(value) < 2**63 for value in values):
+        numbers = pa.array(values, pa.int64())
+        return TypedColumn(name, integer_type(numbers, is_complete), numbers)
+    if kinds and kinds <= {int, float}:
+        return TypedColumn(name, "double", pa.array([value if value is None else float(value) for value in values], pa.float64()))
+    return as_text(type_column(name, pa.array(values, pa.large_string()), "", is_complete).column)
+
+
+def integer_type(numbers: pa.Array, is_complete: bool) -> str:
+    """The type of whole numbers in Spark. Those of a sample may be larger in the whole file."""
+    bounds = pc.min_max(numbers).as_py()
+    return "int" if is_complete and max(map(abs, bounds.values())) < 2**31 else "long"
+
+
+def missing_marks(table: pa.Table) -> list[str]:
+    """Texts that stand for missing values in columns that are numbers without them, the most frequent first; `?` in any column. NA among
+    codes of two letters, such as EU and AS, is one of these, and no missing value of any column."""
+    counts, codes = Counter[str](), set[str]()
+    marks = pa.array(MARKS, pa.large_string())
+    for column in table.columns:
+        is_mark = pc.is_in(column, marks)
+        if not pc.any(is_mark).as_py():
+            continue
+        unmarked = column.filter(pc.and_(pc.invert(is_mark), pc.is_valid(column)))
+        is_number = len(unmarked) > 0 and (share_of_looks(unmarked, _FRACTION) == 1 or read_numbers(unmarked.combine_chunks()) is not None)
+        is_code = share_of_looks(unmarked, "^[A-Z][A-Z]$") == 1
+        codes |= {mark for mark in pc.unique(column).to_pylist() if mark == "NA"} if is_code else set()
+        for mark in pc.value_counts(column.filter(is_mark)).to_pylist():
+            counts[mark["values"]] += mark["counts"] if is_number or mark["values"] in ("?", "\\N") else 0
+    return [mark for mark, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])) if count and mark not in codes]
+
+
+def type_column(name: str, texts: pa.Array, null_mark: str, is_complete: bool, hints: Collection[str] = ()) -> TextReading:
+    """The column with the type of nearly all of its values; text if they have none."""
+    if null_mark:
+        texts = pc.if_else(pc.equal(texts, null_mark), pa.scalar(None, pa.large_string()), texts)
+    marked = pc.if_else(pc.is_in(texts, pa.array(MARKS, pa.large_string())), pa.scalar(None, pa.large_string()), texts)
+    filled = marked.drop_null()
+    if not len(filled):
+        return TextReading(TypedColumn(name, "string", texts))
+    reading = _number(name, marked, filled, is_complete, hints) or _moment(name, marked, hints)
+    has_marks = marked.null_count > texts.null_count
+    if reading:
+        return replace(reading, column=as_text(reading.column)) if has_marks else reading
+    if not has_marks and share_of_looks(filled, _BOOLEAN) == 1:
+        return TextReading(TypedColumn(name, "boolean", pc.equal(pc.utf8_lower(texts), "true")))
+    return TextReading(TypedColumn(name, "string", texts, doubt=_doubt_of_text(name, filled)))
+
+
+def _doubt_of_text(name: str, filled: pa.Array) -> str:
+    """A doubt about texts that are nearly numbers, numbers with several units, or dates in two orders."""
+    if conflict := find_order_conflict(filled):
+        day_first, month_first = conflict
+        return f"{name} is text, since its dates have the day first, as {day_first}, and the month first, as {month_first}"
+    if len(words := find_unit_words(filled)) > 1:
+        return f"{name} is text, since different words stand behind its numbers: {', '.join(sorted(words))}"
+    return _nearly_numbers(name, filled)
+
+
+def _nearly_numbers(name: str, filled: pa.Array) -> str:
+    """A doubt about texts that are numbers but for a few."""
+    share = share_of_looks(filled, _FRACTION)
+    if not _NEARLY <= share < 1:
+        return ""
+    wrong = filled.filter(pc.invert(pc.match_substring_regex(filled, _FRACTION)))
+    are = f"{len(wrong):,} of {len(filled):,} values {verb_for(len(wrong))}"
+    return f"{name} is text, since {are} no number, such as {wrong[0].as_py()[:40]!r}"
+
+
+def as_text(column: TypedColumn) -> TypedColumn:
+    """The column as one of texts, of which the query makes its values: what is none of them is NULL."""
+    return column if column.ddl == "string" else replace(column, ddl="string", sql=f"try_cast({{}} AS {column.ddl})")
+
+
+def _number(name: str, texts: pa.Array, filled: pa.Array, is_complete: bool, hints: Collection[str]) -> TextReading | None:
+    if share_of_looks(filled, _WHOLE) == 1:
+        if share_of_looks(filled, _LEADING_ZERO):
+            return None  # postal codes, which are no quantities
+        try:
+            numbers = pc.utf8_ltrim(texts, "+").cast(pa.int64())
+        except pa.ArrowInvalid:
+            return None  # too many digits for a number of Spark, as in hashes
+        return TextReading(TypedColumn(name, integer_type(numbers, is_complete), numbers))
+    share = share_of_looks(filled, _FRACTION)
+    if share >= 1 - MOST_WRONG and share_of_looks(filled.slice(0, 1_000), _MAY_BE_THOUSANDS) < 1:
+        is_number = pc.match_substring_regex(texts, _FRACTION)
+        numbers = pc.utf8_trim(pc.if_else(is_number, texts, pa.scalar(None, pa.large_string())), " \t").cast(pa.float64())
+        wrong = texts.filter(pc.and_(pc.is_valid(texts), pc.is_null(numbers)))
+        are = f"{len(wrong):,} of {len(filled):,} values {verb_for(len(wrong))}"
+        misfits = f"{are} none, such as {wrong[0].as_py()[:40]!r}; records with them are refused" if len(wrong) else ""
+        doubt = f"{name} is a number, though {misfits}" if misfits else ""
+        return TextReading(TypedColumn(name, "double", numbers, doubt=doubt), DECIMAL_POINT)
+    reading = read_numbers(filled, hints)
+    return _number_of_form(name, texts, filled, reading) if reading else None
+
+
+def _number_of_form(name: str, texts: pa.Array, filled: pa.Array, reading: NumberReading) -> TextReading:
+    """The column of numbers of a form, and what is assumed of it."""
+    form = reading.form
+    if form.is_plain and not reading.wrong:
+        column = TypedColumn(name, "double", texts.cast(pa.float64()))
+    else:
+        column = TypedColumn(name, "string", form.numbers(texts), form.sql)
+    reason = f", {reading.reason}" if reading.reason else ""
+    difference = form.difference
+    doubts = [f"{name} is a number{difference or ' with a decimal point'}{reason}"] if difference or reading.wrong or reason else []
+    doubts += [_wrong(name, texts, column.values)] if reading.wrong else []
+    doubts += [f"otherwise write {reading.other.cast.format(sql_name(name))} in source.query"] if reading.other and reading.reason else []
+    return TextReading(replace(column, doubt="; ".join(filter(None, doubts))), reading.decides, reading.other is not None)
+
+
+def _moment(name: str, texts: pa.Array, hints: Collection[str]) -> TextReading | None:
+    """The column as dates or times, if nearly all of its texts are some."""
+    reading = read_moments(texts, hints)
+    if not reading:
+        return None
+    form, kind = reading.form, "date" if reading.form.is_date else "timestamp"
+    column = TypedColumn(name, "string" if form.sql else kind, reading.moments, form.sql)
+    if not form.sql and reading.wrong:
+        column = as_text(column)
+    return TextReading(replace(column, doubt=_moment_doubt(name, texts, reading)), reading.decides, reading.other is not None)
+
+
+def _moment_doubt(name: str, texts: pa.Array, reading: MomentReading) -> str:
+    """Assumptions about the moments."""
+    form, filled = reading.form, texts.drop_null()
+    doubts = [f"{name} is a {'date' if form.is_date else 'time'} written {form.pattern or 'as a quarter'}"] if form.sql else []
+    if reading.other:
+        first, second = filled[:100], reading.other.moments(filled[:100])
+        place = next((place for place, other in enumerate(second) if other != form.moments(first)[place]), 0)
+        first_moment, other_moment = (f"{moments[place].as_py():%-d %B %Y}" for moments in (form.moments(first), second))
+        open_order = f" or {reading.other.pattern}" if not reading.reason else f", {reading.reason}"
+        doubts[0] += f"{open_order}: {filled[place].as_py()} is taken for {first_moment}"
+        doubts += [f"if it is {other_moment}, write {reading.other.sql.format(sql_name(name))} in source.query"]
+    if form.has_zones(filled):
+        doubts += [f"{name} is in UTC, to which its offsets are turned"]
+    if form.has_short_years:
+        doubts += ["its years are from 2000 to 2099"]
+    doubts += [_wrong(name, texts, reading.moments)] if reading.wrong else []
+    return "; ".join(filter(None, doubts))
+
+
+def _wrong(name: str, texts: pa.Array, values: pa.Array) -> str:
+    """The number of texts that have no value, with one of them, and what becomes of them."""
+    wrong = texts.filter(pc.and_(pc.is_valid(texts), pc.is_null(values)))
+    if not len(wrong):
+        return ""
+    are = verb_for(len(wrong), "is none and becomes", "are none and become")
+    return f"{len(wrong):,} of the {len(texts) - texts.null_count:,} values of {name}, such as {wrong[0].as_py()[:40]!r}, {are} NULL"

@@ -1,0 +1,301 @@
+"""The table of files of CSV, or of lines of aligned values, whose texts are read as ETL will read them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+
+from pipelines.config.messages.words import show_count, verb_for
+from pipelines.data.features.auto.column_facts import ColumnFacts, TypedColumn
+from pipelines.data.sources.spark_sql import sql_text
+from pipelines.data.sources.text import records
+from pipelines.data.sources.text.records import RECORD_BYTES
+from pipelines.errors import SourceError
+from pipelines.init.tables.column_types import missing_marks, type_columns
+from pipelines.init.tables.dialect import TableDialect, TextRecord, find_dialect, split_records
+from pipelines.init.tables.header import Layout, column_names, find_layout, fit_names
+from pipelines.init.tables.sample import SAMPLE_BYTES, SampledTable, TextSample, even_files, find_encoding, sample_beginning, sample_text
+from pipelines.init.tables.sql import escape_braces, line_values_query, sql_name
+
+MOST_BROKEN = 0.1
+"""Share of broken records beyond which no config is drafted."""
+_BLOCK_BYTES = 16 * 2**20
+
+
+@dataclass(frozen=True)
+class Cells:
+    """The texts of a sample."""
+
+    table: pa.Table
+    """An empty value is NULL."""
+    broken: float
+    """Share of the records that are broken."""
+    has_plain_names: bool
+    """Whether the names of the columns are those of the header."""
+    repeated_headers: int = 0
+    """Records that repeat the header, which `table` does not have."""
+    doubt: str = ""
+    """What is wrong with the first broken record, and how many more there are."""
+
+
+def read_cells(sample: TextSample, layout: Layout, path: str) -> Cells:
+    """The texts of a sample, by column.
+
+    Raises SourceError for a file without rows, and for one with too many broken records."""
+    dialect = layout.dialect
+    data = sample.data if dialect.encoding == "utf-8" else sample.data.decode(dialect.encoding, "replace").encode()
+    blocks = (data[start : start + _BLOCK_BYTES] for start in range(0, len(data), _BLOCK_BYTES))
+    cut = pa.Table.from_batches(records.cut(blocks, replace(dialect.cutting, encoding="utf-8", header=False), path), records.SCHEMA)
+    if len(cut) <= dialect.has_header:
+        raise SourceError(f"{path} has no rows; give a file that has some")
+    written = _written_names(cut, layout)
+    header = fit_names(written, dialect.width)
+    cut = cut.slice(dialect.has_header)
+    width = max(dialect.width, 1)
+    if dialect.has_header and (len(header) != width or bool(header[-1]) != bool(layout.names[-1])):
+        raise SourceError(
+            f"{path} and the first file have different columns, such as {_difference(header, layout.names)}; give files that are alike"
+        )
+    names = column_names(header, width)
+    table = _parse(cut.filter(pc.is_null(cut["problem"]))["record"], dialect, width).rename_columns(names)
+    broken = len(cut) - len(table)
+    repeated = _repeats(table, header) if len(header) == width else np.zeros(len(table), bool)
+    table = table.filter(pa.array(~repeated))
+    share = broken / len(cut)
+    if share > MOST_BROKEN:
+        raise SourceError(f"{path}: {100 * share:.0f} % of the records are broken ({_first_fault(cut, dialect)}); mend the file")
+    of_those_read = "" if sample.is_complete else "of those read, "
+    more = f" and {broken - 1:,} more are" if broken > 1 else " is"
+    end = "left out by the query" if dialect.is_aligned else "refused by ETL"
+    doubt = f"{path}: {of_those_read}{_first_fault(cut, dialect)}: it{more} {end}" if broken else ""
+    return Cells(table, share, not dialect.has_header or names == written, int(repeated.sum()), doubt)
+
+
+def _difference(header: Sequence[str], names: Sequence[str]) -> str:
+    """Some names that only one of two headers has; of those that differ otherwise, their number."""
+    differing = sorted(set(header) ^ set(names))[:4]
+    return ", ".join(differing) or f"{len(header)} names, not {len(names)}"
+
+
+def _written_names(cut: pa.Table, layout: Layout) -> list[str]:
+    """The names in a file: of one that is read with a header, those in its first record."""
+    if not layout.dialect.has_header or cut["problem"][0].as_py():
+        return list(layout.names)
+    return [name.strip() for name in next(split_records([cut["record"][0].as_py()], layout.dialect), [])]
+
+
+def _repeats(table: pa.Table, names: Sequence[str]) -> np.ndarray:
+    """Which rows are the header once more, as where files were joined. The first value may have a byte order mark."""
+    pairs = [(column, name) for column, name in zip(table.columns, names, strict=True) if name]
+    if not pairs or len(table) == 0:
+        return np.zeros(len(table), bool)
+    masks = [pc.fill_null(pc.equal(pc.utf8_ltrim(pc.utf8_trim_whitespace(column), "\ufeff"), name), False) for column, name in pairs]
+    return reduce(pc.and_, masks).to_numpy()
+
+
+def _parse(sound: pa.ChunkedArray, dialect: TableDialect, width: int) -> pa.Table:
+    """Records of `width` values as columns of text; others are left out."""
+    texts = sound
+    if dialect.is_aligned or len(dialect.separator) > 1 or _has_quotes_behind_blanks(sound, dialect):  # which Arrow does not take
+        rows = split_records(sound.to_pylist(), dialect)
+        columns = list(zip(*(row for row in rows if len(row) == width), strict=True)) or [()] * width
+        arrays = [pa.array(column, pa.large_string()) for column in columns]
+        return pa.table({str(place): _clean(pa.chunked_array([array]), dialect) for place, array in enumerate(arrays)})
+    names = [str(place) for place in range(width)]
+    parsed = pyarrow.csv.read_csv(
+        pa.BufferReader(b"\n".join(texts.cast(pa.large_binary()).to_pylist())),
+        pyarrow.csv.ReadOptions(column_names=names, block_size=max(_BLOCK_BYTES, 2 * (pc.max(pc.binary_length(texts)).as_py() or 0))),
+        pyarrow.csv.ParseOptions(
+            delimiter=dialect.separator,
+            quote_char=dialect.quote or False,
+            escape_char=dialect.escape or False,
+            newlines_in_values=dialect.is_multiline,
+            invalid_row_handler=lambda row: "skip",
+        ),
+        pyarrow.csv.ConvertOptions(column_types=dict.fromkeys(names, pa.large_string()), strings_can_be_null=False),
+    )
+    return pa.table(
+        {name: _clean(parsed[name], dialect) for name in names}, schema=pa.schema([(name, pa.large_string()) for name in names])
+    )
+
+
+def _has_quotes_behind_blanks(sound: pa.ChunkedArray, dialect: TableDialect) -> bool:
+    is_possible = dialect.has_blanks and bool(dialect.quote)
+    return is_possible and bool(pc.any(pc.match_substring(sound, f" {dialect.quote}")).as_py())
+
+
+def _clean(cells: pa.ChunkedArray, dialect: TableDialect) -> pa.Array:
+    """The texts without the blanks that the dialect ignores; empty ones as NULL."""
+    texts = cells.combine_chunks()
+    if dialect.has_blanks:
+        texts = pc.utf8_trim(texts, " \t")
+    return pc.if_else(pc.equal(pc.binary_length(texts), 0), pa.scalar(None, pa.large_string()), texts)
+
+
+def _first_fault(cut: pa.Table, dialect: TableDialect) -> str:
+    """The line of the first broken record, and what is wrong there."""
+    faults = []
+    if problem := cut.filter(pc.is_valid(cut["problem"])).slice(0, 1).to_pylist():
+        faults.append((problem[0]["line"], f"line {problem[0]['line']:,}: {problem[0]['problem']}"))
+    sound = cut.filter(pc.is_null(cut["problem"])).slice(0, 100_000)
+    widths = [len(values) for values in split_records(sound["record"].to_pylist(), dialect)]
+    place = next((place for place, width in enumerate(widths) if width != dialect.width), None)
+    if place is not None:
+        line = sound["line"][place].as_py()
+        faults.append((line, f"line {line:,} has {show_count(widths[place], 'value')}, and most have {dialect.width}"))
+    return min(faults)[1] if faults else "a record is of another width"
+
+
+_MOST_MENDED = 100
+_LEAST_SUMMED = 5
+"""Rows above a line of totals."""
+BEGINNING_BYTES = RECORD_BYTES
+"""The beginning of a large file, of which the first lines decide the dialect: the largest record that ETL reads."""
+
+
+def read_delimited(paths: list[str], data: str, is_sure: bool, skip: int | None = None) -> SampledTable | None:
+    """The table; None if nothing divides the lines into values, unless they are surely a table. `skip` lines at the start of each file are
+    no part of it; None if that is to be found out.
+
+    Raises SourceError for files without rows, of several encodings, with many broken records, or with different columns."""
+    read = even_files(paths)
+    samples = {path: sample_text(path, SAMPLE_BYTES // len(read)) for path in read}
+    dialect, first_records = _find_dialect(samples, skip or 0)
+    if not is_sure and not dialect.divides:
+        return None
+    layout = find_layout(dialect, first_records, read[0], skip)
+    if dialect.is_multiline:  # a piece may begin inside of a quoted value
+        partial = [path for path, sample in samples.items() if not sample.is_complete]
+        samples |= {path: sample_beginning(path, SAMPLE_BYTES // len(read), dialect.quote) for path in partial}
+    for path, sample in samples.items():
+        if (encoding := find_encoding(sample.data, path)) not in (dialect.encoding, "utf-8"):
+            raise SourceError(f"{path} is {encoding}, and {read[0]} {dialect.encoding}; save all files in one encoding")
+    cells = {path: read_cells(sample, layout, path) for path, sample in samples.items()}
+    _check_columns(cells)
+    is_complete = len(read) == len(paths) and all(sample.is_complete for sample in samples.values())
+    read_rows = sum(len(part.table) / samples[path].share for path, part in cells.items())
+    return _table(cells, layout, data, round(read_rows * len(paths) / len(read)), is_complete)
+
+
+def _find_dialect(samples: Mapping[str, TextSample], skip: int) -> tuple[TableDialect, list[TextRecord]]:
+    """The dialect of the first file, and its first records. Raises SourceError if any file is empty."""
+    for path, sample in samples.items():
+        if not sample.data.strip():
+            raise SourceError(f"{path} is empty; give a file that has rows")
+    path, first = next(iter(samples.items()))
+    beginning = first if first.is_complete else sample_beginning(path, BEGINNING_BYTES)
+    return find_dialect(beginning.data, find_encoding(first.data, path), is_cut=not beginning.is_complete, skip=skip)
+
+
+def _table(cells: Mapping[str, Cells], layout: Layout, data: str, rows: int, is_complete: bool) -> SampledTable:
+    """The table of the cells of some files, of about so many `rows`."""
+    dialect = layout.dialect
+    table = pa.concat_tables([part.table for part in cells.values()])
+    table, total = _without_total(table) if is_complete and len(cells) == 1 else (table, None)
+    broken = sum(part.broken * len(part.table) for part in cells.values()) / max(len(table), 1)
+    doubts = [*layout.doubts, *(part.doubt for part in cells.values() if part.doubt)]
+    marks = missing_marks(table)
+    mark = marks[0] if marks else ""
+    texts = {name: table[name].combine_chunks() for name in table.column_names}
+    typed = [_without_dots(column) for column in type_columns(texts, mark, is_complete)]
+    columns = [ColumnFacts(column) for column in typed]
+    if dialect.is_aligned:
+        settings: dict[str, Any] = {"format": "text", "path": data, **({"options": dialect.options} if dialect.options else {})}
+        query = line_values_query({column.name: column.ddl for column in typed}, layout.names, mark, bool(dialect.quote))
+        return SampledTable(settings, columns, rows, is_complete, select=query, doubts=tuple(doubts))
+    enforce = {} if not dialect.has_header or all(part.has_plain_names for part in cells.values()) else {"enforceSchema": True}
+    options = {**dialect.options, **enforce, **({"nullValue": mark} if mark else {})}
+    schema = ", ".join(f"{sql_name(column.name)} {column.ddl}" for column in typed)
+    settings = {"format": "csv", "path": data, "schema": schema, **({"options": options} if options else {})}
+    conditions = []
+    if repeated := sum(part.repeated_headers for part in cells.values()):
+        if all(column.ddl == "string" for column in typed):
+            named = dict(zip(table.column_names, layout.names, strict=True))
+            conditions.append(_exclusion(dict(list(named.items())[1:]) or named))  # the first may have a byte order mark
+        else:
+            broken += repeated / max(len(table) + repeated, 1)
+        are = verb_for(repeated, "repeats the names of the columns, and is no row", "repeat the names of the columns, and are no rows")
+        doubts.append(f"{show_count(repeated, 'line')} {are}")
+    if total:
+        ddl = {column.name: column.ddl for column in typed}
+        if any(_number(text) is None and ddl[name] != "string" for name, text in total.items()):  # which the reader refuses
+            broken += 1 / (len(table) + 1)
+        else:
+            conditions.append(_exclusion(total, ddl))
+        doubts.append(
+            f"the last line ({', '.join(total.values())}) has totals of the lines before it, and is no row: the query leaves it out"
+        )
+    select = f"SELECT * FROM {{}} WHERE {' AND '.join(conditions)}" if conditions else "*"
+    return SampledTable(settings, columns, rows, is_complete, select=select, broken=broken, doubts=tuple(doubts))
+
+
+def _exclusion(values: Mapping[str, str], ddl: Mapping[str, str] | None = None) -> str:
+    """The condition, as text to be formatted, of rows that differ from these values. `ddl` has the types of columns, by default texts."""
+    texts = {name: sql_text(text) if not ddl or ddl[name] == "string" else text for name, text in values.items() if text}
+    condition = f"NOT ({' AND '.join(f'{sql_name(name)} <=> {text}' for name, text in texts.items())})"
+    return escape_braces(condition)
+
+
+def _without_total(table: pa.Table) -> tuple[pa.Table, dict[str, str] | None]:
+    """The table without its last row, and the texts of that, if each of its numbers is the sum or the mean of those above it; without
+    numbers, if it is empty where no row above is. What it has besides stands in no other row."""
+    if len(table) <= _LEAST_SUMMED:
+        return table, None
+    above = table.slice(0, len(table) - 1)
+    last = {name: table[name][len(table) - 1].as_py() for name in table.column_names}
+    filled = {name: text for name, text in last.items() if text is not None}
+    numbers = {name: number for name, text in filled.items() if (number := _number(text)) is not None}
+    words = {name: text for name, text in filled.items() if name not in numbers}
+    is_new = not any(pc.any(pc.equal(above[name], text)).as_py() for name, text in words.items())
+    is_total = bool(numbers) and all(_is_total(above[name], number) for name, number in numbers.items())
+    is_empty = bool(words) and not numbers and len(words) < len(last) and all(above[name].null_count == 0 for name in last)
+    return (above, words or filled) if is_new and (is_total or is_empty) else (table, None)
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _is_total(column: pa.ChunkedArray, number: float) -> bool:
+    """Whether a number is the sum of those of a column, or their mean, as far as it is written out."""
+    texts = column.drop_null()
+    values = texts.filter(pc.match_substring_regex(texts, r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$")).cast(pa.float64())
+    if len(values) < 0.9 * len(texts) or len(values) < _LEAST_SUMMED:
+        return False
+    total = pc.sum(values).as_py()
+    return any(abs(number - summary) <= 1e-6 * max(map(abs, (number, summary))) for summary in (total, total / len(values)) if summary)
+
+
+def _check_columns(cells: Mapping[str, Cells]) -> None:
+    first, expected = next((path, part.table.column_names) for path, part in cells.items())
+    for path, part in cells.items():
+        names = part.table.column_names
+        if sorted(names) == sorted(expected) and names != expected:
+            place = next(place for place, name in enumerate(names) if name != expected[place])
+            raise SourceError(
+                f"{path} has the columns of {first} in another order: column {place + 1} is {names[place]}, not {expected[place]}; write "
+                "them in one order, or give one of the files, and join the other in source.query"
+            )
+        if names != expected:
+            differing = sorted(set(names) ^ set(expected))[:4]
+            raise SourceError(f"{path} and {first} have different columns, such as {', '.join(differing)}; give files that are alike")
+
+
+def _without_dots(column: TypedColumn) -> TypedColumn:
+    """A column whose values stand in some files with a dot at the end and in others without, as the labels of published tests do."""
+    if column.ddl != "string" or column.sql or pc.count_distinct(column.values).as_py() > _MOST_MENDED:
+        return column
+    values = set(pc.unique(column.values.drop_null()).to_pylist())
+    dotted = {value for value in values if value.endswith(".")}
+    if not dotted or not all(value[:-1] in values for value in dotted):
+        return column
+    doubt = f"{column.name} has values with a dot at the end and without, which are taken for the same"
+    return TypedColumn(column.name, "string", pc.utf8_rtrim(column.values, "."), "trim(TRAILING '.' FROM {})", doubt)

@@ -1,0 +1,179 @@
+"""Watches the workers from the driver: prints progress, forwards interrupts, restarts them without machines that are taken away, explains
+what ended them. After a death, Ray restarts the group by itself, as often as train.max_failures says.
+
+Whoever runs the cluster tells Ray that a machine, such as a spot instance, is about to be taken away, as `ray drain-node` and its
+autoscaler do. Ray Train's own watcher is an actor that uses a core's hundredth all the time, and its answer a barrier of all workers; the
+driver asks Ray's controller instead.
+"""
+
+import logging
+import signal
+from collections.abc import Callable
+from threading import Thread
+from types import FrameType
+from typing import Any
+
+from ray.exceptions import RayError, RayTaskError
+from ray.train.v2.api.exceptions import ControllerError, TrainingFailedError, WorkerGroupError
+
+from pipelines import errors
+from pipelines.errors import LockstepError, TrainingError
+from pipelines.launch.cluster import Machines, release
+from pipelines.launch.trainer import Trainer
+from pipelines.launch.training_progress import TrainingProgress
+from pipelines.runtime.compat.ray_train import WorkerGroupStartupTimeoutError
+from pipelines.runtime.interrupts import FirstSignal, handle_signals
+from pipelines.train.checkpoint.run_directory import ATTEMPT, DEATHS, LOOK_SECONDS, PROGRESS, RESERVATION, STOP, RunDirectory
+
+log = logging.getLogger(__name__)
+
+LEAVE_SECONDS = 120.0
+"""Time for the workers to save and stop after SIGTERM, which SIGKILL usually follows. After SIGINT somebody is there to end the wait."""
+
+
+def watch(
+    trainer: Trainer,
+    directory: RunDirectory,
+    progress: TrainingProgress,
+    interrupted: Callable[[], None],
+    *polls: Callable[[], None],
+) -> dict[str, Any]:
+    """Run the trainer and return what rank 0 returned. Call `polls` every time that the directory is read.
+
+    On a signal, workers that have started save and stop, and `interrupted` is called at once, since the sender of SIGTERM may
+    not wait for them; then SystemExit is raised with 128 + the signal's number. Else raises the LockstepError that ended the
+    training, or Ray's own error.
+    """
+    answer: dict[str, Any] = {}
+
+    def fit() -> None:  # not in the main thread, where Ray would handle SIGINT itself and leave no time to save
+        try:
+            answer["value"] = trainer.fit().return_value  # type: ignore[attr-defined]  # Ray's types are those of Train v1
+        except BaseException as error:  # raised in the main thread
+            answer["error"] = error
+
+    interrupt = FirstSignal()
+
+    def take(number: int, frame: FrameType | None) -> None:
+        is_second = interrupt.number is not None
+        if interrupt.take(number) and is_second:
+            raise SystemExit(128 + number)
+
+    machines = _machines(trainer, directory) if trainer.scaling_config.elasticity_enabled else None  # type: ignore[attr-defined]  # as above
+    thread = Thread(target=fit, name="ray-train", daemon=True)
+    try:
+        with handle_signals(take):
+            thread.start()
+            while thread.is_alive() and interrupt.number is None:
+                thread.join(LOOK_SECONDS[directory.is_local])
+                if machines:
+                    machines.poll()
+                _show(directory, progress)
+                for poll in polls:
+                    poll()
+            if interrupt.number is not None:
+                limit = None if interrupt.number == signal.SIGINT else LEAVE_SECONDS
+                _leave(thread, directory, progress, interrupted, answer, limit)
+                raise SystemExit(128 + interrupt.number)
+    finally:
+        trainer.stop()
+    return _unpack(answer)
+
+
+def _show(directory: RunDirectory, progress: TrainingProgress) -> None:
+    """Print the workers' progress. If the store fails, it is read again later; the workers raise if it fails for too long."""
+    try:
+        progress.show(directory.glance(PROGRESS), directory.glance(DEATHS))
+    except TrainingError as error:
+        log.warning("%s", error)
+
+
+def _leave(
+    thread: Thread,
+    directory: RunDirectory,
+    progress: TrainingProgress,
+    interrupted: Callable[[], None],
+    answer: dict[str, Any],
+    limit: float | None,
+) -> None:
+    """Ask the workers to save and stop, wait until they have, for `limit` seconds at most, and say what is saved. If none has started to
+    train, there is nothing to save."""
+    directory.put(STOP, b"")  # workers that start later see it too
+    if thread.is_alive() and not directory.has(ATTEMPT):
+        progress.say("stopping: there is nothing to save yet")
+        return
+    within = "" if limit is None else f", within {limit:.0f} s"
+    progress.say(f"stopping: the workers save first{within}; interrupt again to stop at once")
+    interrupted()
+    thread.join(limit)
+    if line := _describe_end(answer, limit):
+        progress.say(line)
+
+
+def _describe_end(answer: dict[str, Any], limit: float | None) -> str:
+    """Whether the workers have saved; empty of a verification, which saves nothing. They have no answer yet after `limit` seconds."""
+    if not answer:
+        return (
+            f"the workers have not saved within {limit:.0f} s, and what came after the last checkpoint is lost; run the same "
+            "command to resume from it"
+        )
+    if failure := _failure(answer):
+        first_line = str(failure).partition("\n")[0] or type(failure).__name__
+        return f"the training ended before it saved, and what came after the last checkpoint is lost: {first_line}"
+    steps = answer["value"].get("steps")
+    return "" if steps is None else f"stopped and saved after step {steps:,}; run the same command to resume"
+
+
+def _machines(trainer: Trainer, directory: RunDirectory) -> Machines:
+    """Watch the machines of an elastic group, after releasing those that an earlier driver of the run still has reserved."""
+    if earlier := directory.get(RESERVATION):
+        release(earlier.decode())
+    directory.put(RESERVATION, f"train-{trainer.train_run_context.run_id}".encode())  # type: ignore[attr-defined]  # as above
+    return Machines()
+
+
+def _unpack(answer: dict[str, Any]) -> dict[str, Any]:
+    if failure := _failure(answer):
+        raise failure
+    value: dict[str, Any] = answer["value"]
+    return value
+
+
+def _failure(answer: dict[str, Any]) -> BaseException | None:
+    """The error that ended the training, if one did."""
+    if (error := answer.get("error")) is not None:
+        explained = _explain(error)
+        explained.__cause__ = None if explained is error else error
+        return explained
+    failure = answer["value"].get("failure")
+    return _error(failure) if failure else None
+
+
+def _error(failure: dict[str, str]) -> LockstepError:
+    """The error that a worker described."""
+    kind: type[LockstepError] = getattr(errors, failure["kind"])
+    return kind(failure["message"])
+
+
+def _explain(error: BaseException) -> BaseException:
+    """The LockstepError that a worker raised, or a TrainingError for Ray's own; a defect, Ray's or the task's, is not changed."""
+    if isinstance(error, RayError) and not isinstance(error, RayTaskError):
+        first_line = str(error).partition("\n")[0]
+        return TrainingError(f"Ray lost the training's controller: {first_line}; run the same command to resume from the last checkpoint")
+    if isinstance(error, ControllerError):
+        first_line = str(error.controller_failure).partition("\n")[0]
+        if isinstance(error.controller_failure, WorkerGroupStartupTimeoutError):
+            return TrainingError(f"Ray has no room for the workers: {first_line}; lower train.workers or add machines")
+        return TrainingError(f"Ray could not start the workers: {first_line}; run the same command to resume from the last checkpoint")
+    if not isinstance(error, TrainingFailedError):
+        return error
+    failures = error.worker_failures if isinstance(error, WorkerGroupError) else {}
+    for cause in failures.values():
+        if isinstance(worker_error := getattr(cause, "_base_exc", cause), LockstepError):
+            return worker_error
+    if any(hasattr(cause, "_base_exc") for cause in failures.values()):
+        return error
+    died = "; ".join(f"worker {rank}: {str(cause).splitlines()[0]}" for rank, cause in failures.items())
+    return TrainingError(
+        f"workers died more often than train.max_failures allows ({died}); run the same command to resume from the last checkpoint"
+    )

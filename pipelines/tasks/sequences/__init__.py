@@ -1,1 +1,0 @@
-"""Sequences of words: `text` is a convolution over words, or bags of terms, or both."""

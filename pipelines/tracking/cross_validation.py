@@ -1,0 +1,136 @@
+"""The run of a cross-validation, in which the trainings of its folds are runs."""
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from mlflow import MlflowClient
+from mlflow.entities import Metric, Run
+from mlflow.tracking.context.registry import resolve_tags
+
+from pipelines.config import Config
+from pipelines.data.versions.versions import Version
+from pipelines.tracking.client import connect, ensure_experiment, log_params, mlflow_errors, training_settings
+from pipelines.tracking.descriptions import run_name
+from pipelines.tracking.liveness import DATASET, HEARTBEAT, check_is_dead, correct_dead_runs, heartbeat
+from pipelines.tracking.tracked_run import KIND, MlflowRun
+from pipelines.tracking.training import dataset_input, origin_tags, record_resume
+
+CROSS_VALIDATION = "cross-validation"
+"""The kind of these runs, in their tag KIND."""
+PARENT, FOLD = "mlflow.parentRunId", "fold"
+"""Tags of a fold's training: MLflow's own for the run that it is in, and the number of the fold."""
+_IDENTITY = "mlflow.lockstep.cross_validation"
+_FILE = "metrics.json"
+_MOST_RUNS = 10_000
+_METRICS_PER_CALL = 1_000
+
+
+@dataclass(frozen=True)
+class CrossValidationRun(MlflowRun):
+    experiment_id: str
+    is_resumed: bool
+    """Whether an earlier command began the run."""
+
+    def read_finished_runs(self) -> dict[int, str]:
+        """IDs of the finished trainings, by the number of the fold."""
+        condition = f"tags.`{PARENT}` = '{self.run_id}' AND attributes.status = 'FINISHED'"
+        with mlflow_errors(self.uri):
+            runs = self.client.search_runs([self.experiment_id], condition, max_results=_MOST_RUNS)
+        return {int(run.data.tags[FOLD]): run.info.run_id for run in runs if run.data.tags.get(FOLD, "").isdecimal()}
+
+    def final_metrics(self, run_id: str) -> dict[str, float]:
+        """The metrics of the best epoch of a fold's training, as `file_metrics` has filed them."""
+        with mlflow_errors(self.uri):
+            return _read_metrics(self.client, run_id)
+
+    def log_metrics(self, values: Mapping[str, float]) -> None:
+        now = int(time.time() * 1_000)
+        metrics = [Metric(name, value, now, 0) for name, value in values.items()]
+        with mlflow_errors(self.uri):
+            for start in range(0, len(metrics), _METRICS_PER_CALL):
+                self.client.log_batch(self.run_id, metrics[start : start + _METRICS_PER_CALL], synchronous=True)
+
+
+@dataclass(frozen=True)
+class FoldTraining:
+    """The training of a fold's model, as MLflow has it."""
+
+    fold: int
+    run_id: str
+    status: str
+    seconds: float | None
+    """From start to end; None while it runs."""
+    metrics: Mapping[str, float]
+    """Of the best epoch; empty if the training is not finished."""
+
+
+def read_fold_trainings(uri: str, run_id: str) -> list[FoldTraining]:
+    """The trainings in the run of a cross-validation, one for each fold: the finished one, else the one that began last.
+
+    Raises TrackingError if MLflow cannot be reached."""
+    client = connect(uri)
+    with mlflow_errors(uri):
+        experiment = client.get_run(run_id).info.experiment_id
+        oldest_first = ["attributes.start_time ASC"]
+        runs = client.search_runs([experiment], f"tags.`{PARENT}` = '{run_id}'", order_by=oldest_first, max_results=_MOST_RUNS)
+        by_fold: dict[int, Run] = {}
+        for run in runs:
+            if not (number := run.data.tags.get(FOLD, "")).isdecimal():
+                continue
+            earlier = by_fold.get(int(number))
+            if earlier is None or earlier.info.status != "FINISHED":
+                by_fold[int(number)] = run
+        return [_fold_training(client, fold, run) for fold, run in sorted(by_fold.items())]
+
+
+def _fold_training(client: MlflowClient, fold: int, run: Run) -> FoldTraining:
+    info = run.info
+    seconds = (info.end_time - info.start_time) / 1_000 if info.end_time else None
+    return FoldTraining(fold, info.run_id, info.status, seconds, _read_metrics(client, info.run_id) if info.status == "FINISHED" else {})
+
+
+def _read_metrics(client: MlflowClient, run_id: str) -> dict[str, float]:
+    with TemporaryDirectory() as folder:
+        return dict(json.loads(Path(client.download_artifacts(run_id, _FILE, folder)).read_bytes()))
+
+
+def file_metrics(run: MlflowRun, metrics: Mapping[str, float]) -> None:
+    """File the metrics of the best epoch of a fold's training: MLflow shows those of the last epoch as the latest of validation."""
+    run.file(_FILE, json.dumps(metrics).encode())
+
+
+def open_cross_validation(config: Config, version: Version, tags: Mapping[str, str]) -> CrossValidationRun:
+    """Begin the run of this command, or resume one of the same settings and dataset that is not finished.
+
+    Raises TrackingError if that is alive.
+    """
+    uri, identity = config.tracking.uri, f"{config.model_identity[:16]}-{version.digest[:16]}"
+    client = connect(uri)
+    experiment = ensure_experiment(client, config)
+    with mlflow_errors(uri):
+        newest = client.search_runs(
+            [experiment], f"tags.`{_IDENTITY}` = '{identity}'", order_by=["attributes.start_time DESC"], max_results=1
+        )
+        correct_dead_runs(client, experiment, config.dataset.path)
+        if newest and newest[0].info.status != "FINISHED":
+            return _resume(client, config, newest[0], tags)
+        run_tags = {**resolve_tags(), **origin_tags(config, version), **tags, KIND: CROSS_VALIDATION, _IDENTITY: identity}
+        run_tags |= {HEARTBEAT: heartbeat(), DATASET: config.dataset.path, "strategy": config.train.strategy.kind}
+        run_id = client.create_run(experiment, tags=run_tags, run_name=run_name(config, CROSS_VALIDATION)).info.run_id
+        log_params(client, run_id, training_settings(config))
+        client.log_inputs(run_id, [dataset_input(config, version)])
+        client.log_text(run_id, config.model_dump_json(indent=1), "config.json")
+        client.log_text(run_id, version.manifest.to_json().decode(), "manifest.json")
+    return CrossValidationRun(client, uri, run_id, experiment, is_resumed=False)
+
+
+def _resume(client: MlflowClient, config: Config, run: Run, tags: Mapping[str, str]) -> CrossValidationRun:
+    run_id = run.info.run_id
+    check_is_dead(run, "the folds of this dataset")
+    client.update_run(run_id, status="RUNNING")
+    record_resume(client, config, run, {**tags, HEARTBEAT: heartbeat()}, CROSS_VALIDATION)
+    return CrossValidationRun(client, config.tracking.uri, run_id, run.info.experiment_id, is_resumed=True)
