@@ -25,7 +25,7 @@ from pipelines.data.versions import storage
 from pipelines.doctor import examine, packages
 from pipelines.errors import LockstepError
 from pipelines.runtime import machine
-from pipelines.runtime.machine import Reading
+from pipelines.runtime.disks import Reading
 
 Do = Callable[[Path], Any]
 REAL_JAVA = str(Path(shutil.which("java") or "/nowhere/bin/java").resolve().parents[1])

@@ -4,7 +4,8 @@
                              --input test=data/raw/adult/adult-test.csv --keep income --output FOLDER [--results FOLDER]
 
 `--truth` is the class of a row, as DuckDB's SQL over the kept columns. Metrics are computed by
-`pipelines.serving.registry.champion_comparison`, not by those of the training; the accuracy is that of the column `prediction`, which need not hold the most probable class.
+`pipelines.serving.registry.champion_comparison`, not by those of the training; the accuracy is that of the column `prediction`, which
+need not hold the most probable class.
 """
 
 import argparse

@@ -15,7 +15,7 @@ from pipelines.doctor.packages import bytecode, package_versions, python_version
 from pipelines.doctor.servers import UI_PORT, listener, mlflow, short_timeouts, store
 from pipelines.errors import ConfigError, DatasetError, LockstepError, MismatchError, TrackingError, TrainingError
 from pipelines.runtime import machine
-from pipelines.runtime.machine import SPARK_DISK_REMEDY, Reading, disk
+from pipelines.runtime.disks import SPARK_DISK_REMEDY, Reading, disk
 
 Status = Literal["ok", "note", "wrong"]
 

@@ -13,7 +13,7 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
 import pipelines
-from pipelines.runtime.machine import Reading
+from pipelines.runtime.disks import Reading
 
 _LARGE_PACKAGES = ("mlflow", "pandas", "pyspark", "ray")
 _DISTRIBUTION = "lockstep-pipelines"

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from pipelines.data.versions.storage import ask, locate
 from pipelines.errors import LockstepError
-from pipelines.runtime.machine import Reading, disk, port
+from pipelines.runtime.disks import Reading, disk
+from pipelines.runtime.machine import port
 from pipelines.tracking.client import SQLITE, connect, mlflow_errors
 
 UI_PORT = 5000

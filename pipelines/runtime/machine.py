@@ -1,4 +1,8 @@
-"""Rules about a machine: Java, memory, shared memory, free ports, GPUs and disks, and what a write that found no space says."""
+"""Rules about a machine: Java, memory, shared memory, free ports and GPUs. `disks` has those about disks.
+
+`lockstep doctor` asks every rule; the error of a command asks the one that may explain it. Each function returns what is there, and the
+fault with its remedy if that is not enough.
+"""
 
 import os
 import re
@@ -6,43 +10,11 @@ import shutil
 import socket
 import subprocess
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
-LEAST_DISK_BYTES = 2**30
-SPARK_DISK_REMEDY = "point SPARK_LOCAL_DIRS to a larger one, on a cluster that of its workers"
-
-
-@dataclass(frozen=True)
-class Reading:
-    """The present state, and the fault if a rule is broken."""
-
-    text: str
-    fault: str = ""
-    """The value, the rule and the remedy; empty if all is right."""
-
-
-def disk(folder: str | Path, purpose: str, remedy: str) -> Reading:
-    """The free space for a folder, which need not exist yet. `purpose` is such as `Spark shuffles`."""
-    path = Path(folder).absolute()
-    place = next(parent for parent in (path, *path.parents) if parent.exists())
-    if not (place.is_dir() and os.access(place, os.W_OK | os.X_OK)):
-        return Reading(str(place), f"{place}, where {purpose}, is no folder that this user can write to; {remedy}")
-    free = shutil.disk_usage(place).free
-    text = f"{size_text(free)} free on {folder}"
-    return Reading(text, "" if free >= LEAST_DISK_BYTES else f"{text}, where {purpose}: less than {size_text(LEAST_DISK_BYTES)}; {remedy}")
-
-
-def full_disk(folder: str | Path, purpose: str, remedy: str) -> str:
-    """The message for a write that found no space."""
-    return f"no space left on {folder}, where {purpose}; {remedy}"
-
-
-def size_text(size: int) -> str:
-    return f"{size / 2**30:.1f} GiB" if size >= 2**30 else f"{size / 2**20:.0f} MiB"
-
+from pipelines.runtime.disks import Reading, size_text
 
 JAVA = 17
 """The oldest version that Spark runs on; cluster/local/java.sh has it too, which runs before anything is installed."""

@@ -17,7 +17,7 @@ from pipelines.data.sources import parquet_footers
 from pipelines.data.sources.base import RawTable, raw_tables
 from pipelines.errors import DatasetError, LockstepError, MismatchError, SourceError
 from pipelines.runtime.compat.spark import condition_of_java
-from pipelines.runtime.machine import SPARK_DISK_REMEDY, full_disk
+from pipelines.runtime.disks import SPARK_DISK_REMEDY, full_disk
 
 _NOISE = re.compile(
     r"^\s*\[[A-Z0-9_.]+\]\s*|\s*If necessary set .* to bypass this error\.|\s*Verify the spelling.*|\s*SQLSTATE: \w+.*|\s*== SQL .*",

@@ -14,7 +14,7 @@ from pyarrow.fs import AwsStandardS3RetryStrategy, FileInfo, FileSelector, FileS
 
 from pipelines.errors import DatasetError
 from pipelines.runtime import atomic
-from pipelines.runtime.machine import full_disk
+from pipelines.runtime.disks import full_disk
 
 FULL_DISK_REMEDY = "free some, and run the same command again"
 ATTEMPTS = 5
