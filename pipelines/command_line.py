@@ -105,7 +105,9 @@ def exit_on_error(main: Callable[[], None]) -> NoReturn:
 def _exit_at_once() -> NoReturn:
     """End this process as the interpreter does, but without freeing what it has imported: for a million objects of torch, Ray and MLflow,
     that takes a second."""
-    finish_threads_and_exit_functions()
+    can_end = finish_threads_and_exit_functions()
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(0)
+    if can_end:
+        os._exit(0)
+    sys.exit(0)

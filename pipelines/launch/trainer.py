@@ -17,8 +17,7 @@ from pipelines.launch.assignment import PACKAGES, Assignment
 from pipelines.launch.cluster import may_grow
 from pipelines.launch.own_ray import is_own
 from pipelines.launch.worker_failures import DeathRecorder
-from pipelines.runtime.compat.ray_controller import run_controller
-from pipelines.runtime.compat.ray_train import ElasticScalingPolicy, FixedScalingPolicy, ScalingPolicy
+from pipelines.runtime.compat.ray_train import ElasticScalingPolicy, FixedScalingPolicy, ScalingPolicy, in_process_controller
 from pipelines.runtime.environment import installed_versions
 from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.strategy import strategy_class
@@ -60,11 +59,11 @@ class Trainer(TorchTrainer):
             parts["scaling_policy"] = _scaling_on_existing_machines(self.scaling_config)
         if self._left_out and self.scaling_config.elasticity_enabled:  # type: ignore[attr-defined]  # as below
             parts["scaling_policy"] = _scaling_without(self._left_out, self.scaling_config)
-        if is_own():
-            return self._run_controller(parts)
+        if is_own() and (run_controller := in_process_controller()):
+            return self._run_here(run_controller, parts)
         return super()._initialize_and_run_controller(**parts)  # type: ignore[misc]
 
-    def _run_controller(self, parts: dict[str, Any]) -> Any:
+    def _run_here(self, run_controller: Callable[..., Any], parts: dict[str, Any]) -> Any:
         os.environ.setdefault("RAY_TRAIN_ENABLE_CONTROLLER_STRUCTURED_LOGGING", "0")  # `ray_output` keeps what it logs
         self._has_ended.clear()
         try:

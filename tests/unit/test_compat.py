@@ -1,23 +1,38 @@
 """Names that libraries keep for themselves: only `compat` knows them, and one that is gone raises instead of doing nothing."""
 
+import atexit
+import sys
 import types
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import grpc
+import lightgbm
 import psutil
 import pytest
+import torch
+from lightning_utilities.core.imports import RequirementCache
+from mlflow.store.model_registry import sqlalchemy_store
 from mlflow.utils import environment
 from ray._common.tls_utils import add_port_to_grpc_server
-from ray._private import ray_constants, services
+from ray._private import ray_constants, services, state, worker
+from ray._private.node import Node
 from ray.serve._private import replica
+from ray.train.v2._internal.execution import context
 from shape import private_names
+from torch.distributed import distributed_c10d
 
 from pipelines.errors import MismatchError
-from pipelines.runtime.compat import attribute, haproxy, present, replace
+from pipelines.runtime.compat import attribute, haproxy, present, python, ray_train, replace, torchmetrics, warn_once
 from pipelines.runtime.compat import mlflow as mlflow_compat
+from pipelines.runtime.compat import ray as ray_compat
+from pipelines.runtime.compat import torch as torch_compat
+from pipelines.runtime.compat.lightgbm import silence_thread
 from pipelines.runtime.compat.ray import loopback_only, set_own_address
 from pipelines.runtime.compat.ray_serve import keep_servers_on_loopback
 
@@ -48,6 +63,72 @@ def test_ray_without_its_switch_does_not_start(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.delattr(ray_constants, "ENABLE_RAY_CLUSTER")
     with pytest.raises(MismatchError, match="ENABLE_RAY_CLUSTER is gone from this version of ray"), loopback_only():
         pass
+
+
+def scaled() -> bool:
+    tensor = torch.tensor([1.5, -2.0])
+    torch_compat.scale_tensors([tensor], torch.tensor(0.1))
+    return torch.equal(tensor, torch.tensor([1.5, -2.0]) * torch.tensor(0.1))
+
+
+def entered(block: Callable[[], AbstractContextManager[None]]) -> Callable[[], bool]:
+    """Whether a block can be entered and left."""
+
+    def enter() -> bool:
+        with block():
+            return True
+
+    return enter
+
+
+ORDINARY_WAYS: dict[str, tuple[Any, str, Callable[[], object]]] = {
+    "a process more": (Node, "start_api_server", entered(ray_compat.few_daemons)),
+    "as it will": (services, "start_ray_process", entered(lambda: ray_compat.waiting_workers(2))),
+    "for 30 s": (services, "get_node", entered(lambda: ray_compat.patient_start(lambda: 1.0))),
+    "one after another": (Node, "kill_all_processes", entered(lambda: ray_compat.shutdown_by(lambda: None))),
+    "prints all lines": (worker, "print_to_stdstream", entered(lambda: ray_compat.filtered_output(lambda data: []))),
+    "before Ray removes": (state.GlobalState, "get_draining_nodes", lambda: ray_compat.draining_nodes() == set()),
+    "a line for every report": (context, "logger", lambda: ray_train.quiet_reports() is None),
+    "one by one": (torch, "_foreach_mul_", scaled),
+    "in every process": (torch._compile, "_disable_dynamo", lambda: torch_compat.outside_of_graphs(len)([1, 2]) == 2),
+    "for 30 minutes": (distributed_c10d, "_get_default_timeout", entered(lambda: torch_compat.timeout_of_new_groups(1.0))),
+    "are not known": (torch._C._distributed_c10d, "_dump_fr_trace_json", lambda: torch_compat.last_collectives(3) == []),
+    "no snapshot": (torch.cuda.memory, "_dump_snapshot", lambda: torch_compat.write_memory_snapshot("nowhere") is None),
+    "imports matplotlib": (RequirementCache, "_check_available", entered(torchmetrics.skipped_optional_packages)),
+    "compares the requirements": (
+        *(environment, "warn_dependency_requirement_mismatches"),
+        entered(mlflow_compat.trusted_requirements),
+    ),
+    "prints its warnings": (lightgbm.basic, "_LIB", lambda: silence_thread(lightgbm) is None),
+    "frees all": (atexit, "_run_exitfuncs", lambda: not python.finish_threads_and_exit_functions()),
+    "delays the next one": (
+        sqlalchemy_store,
+        "_get_managed_session_maker",
+        lambda: mlflow_compat.defer_signals_in_sessions.__wrapped__() is None,
+    ),
+}
+"""By the words of the log's line: a name that only saves time, and what leans on it."""
+
+
+@pytest.mark.parametrize("words", ORDINARY_WAYS)
+def test_without_a_name_that_saves_time_the_ordinary_way_is_taken_and_said_once(
+    words: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    owner, name, call = ORDINARY_WAYS[words]
+    monkeypatch.delattr(owner, name)
+    warn_once.cache_clear()
+    assert call()
+    assert call()
+    (message,) = caplog.messages
+    assert f"{name} is gone from this version of" in message and words in message
+
+
+def test_a_controller_that_cannot_run_here_runs_in_an_actor(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    assert ray_train.in_process_controller() is not None
+    monkeypatch.setitem(sys.modules, "pipelines.runtime.compat.ray_controller", None)
+    warn_once.cache_clear()
+    assert ray_train.in_process_controller() is None
+    assert "controller runs in an actor" in caplog.text
 
 
 def test_a_template_that_has_changed_is_not_given_an_option(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

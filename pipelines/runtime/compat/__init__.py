@@ -2,7 +2,6 @@
 
 1. `haproxy`       adds an option to the configuration that Ray Serve writes for HAProxy.
 2. `mlflow`        knows MLflow's scoring server, and makes it read CSV with a model's types. It skips a check of requirements.
-   `mlflow_sessions`  makes signals wait for the end of MLflow's database sessions.
    `lightgbm`      has LightGBM print nothing.
    `openpyxl`      knows which part of a workbook a sheet is read from.
    `python`        does what the interpreter does at its end.
@@ -16,14 +15,19 @@
                       backward pass, snapshots of memory, and the flight recorder.
 7. `torchmetrics`  imports it without packages that take long and that the project does not use.
 
-To assign or override a name that no longer exists would have no effect; here it raises MismatchError.
+To assign or override a name that no longer exists would have no effect. Where safety or a result depends on it, MismatchError is raised.
+Where it only saves time or lines, the library's ordinary way is taken, and one line of the log says so.
 """
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 from pipelines.errors import MismatchError
+
+log = logging.getLogger(__name__)
 
 
 def present(owner: Any, *names: str) -> None:
@@ -32,6 +36,22 @@ def present(owner: Any, *names: str) -> None:
     for name in names:
         if not hasattr(owner, name):
             raise MismatchError(f"{owner.__name__}.{name} is gone from this version of {library}; install the one in constraints.txt")
+
+
+def is_present(owner: Any, *names: str, instead: str) -> bool:
+    """Whether a library's module or class has all the names. If it has not, the log says once what happens `instead`."""
+    try:
+        present(owner, *names)
+    except MismatchError as error:
+        warn_once(f"{str(error).partition(';')[0]}: {instead}")
+        return False
+    return True
+
+
+@cache
+def warn_once(message: str) -> None:
+    """Log the message, unless this process has logged it."""
+    log.warning(message)
 
 
 def attribute(instance: Any, name: str) -> Any:
@@ -57,3 +77,13 @@ def replacement(owner: Any, name: str, value: Any) -> Iterator[None]:
         yield
     finally:
         setattr(owner, name, before)
+
+
+@contextmanager
+def optional_replacement(owner: Any, name: str, value: Any, instead: str) -> Iterator[None]:
+    """As `replacement` where the name exists. Elsewhere nothing is replaced, and the log says once what happens `instead`."""
+    if not is_present(owner, name, instead=instead):
+        yield
+        return
+    with replacement(owner, name, value):
+        yield

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from pipelines.runtime.compat import attribute
+from pipelines.runtime.compat import attribute, is_present
 
 log = logging.getLogger(__name__)
 
@@ -25,8 +25,9 @@ class _DebugLog:
 def silence_thread(lightgbm: Any) -> None:
     """Send what LightGBM says in the calling thread to the log."""
     lightgbm.register_logger(_DebugLog())
-    library = attribute(lightgbm.basic, "_LIB")
-    library.LGBM_RegisterLogCallback(library.callback)
+    if is_present(lightgbm.basic, "_LIB", instead="LightGBM prints its warnings"):
+        library = attribute(lightgbm.basic, "_LIB")
+        library.LGBM_RegisterLogCallback(library.callback)
 
 
 @contextmanager

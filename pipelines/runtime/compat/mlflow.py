@@ -11,8 +11,10 @@ from mlflow import environment_variables, pyfunc
 from mlflow.types import Schema
 from mlflow.utils import environment
 
-from pipelines.runtime.compat import attribute, present, replace, replacement
+from pipelines.runtime.compat import attribute, is_present, optional_replacement, present, replace
 from pipelines.runtime.interrupts import DeferredSignals
+
+_OPEN = "a signal amid a write to MLflow's database delays the next one by 20 s"
 
 
 @cache
@@ -27,6 +29,8 @@ def defer_signals_in_sessions() -> None:
     from mlflow.store.model_registry import sqlalchemy_store  # noqa: PLC0415
 
     name = "_get_managed_session_maker"
+    if not (is_present(utils, name, instead=_OPEN) and is_present(sqlalchemy_store, name, instead=_OPEN)):
+        return
     session_maker = attribute(utils, name)
 
     def deferring_session_maker(*arguments: Any) -> Callable[..., AbstractContextManager[Any]]:
@@ -73,5 +77,9 @@ def trusted_requirements() -> Iterator[None]:
     It would list all files of all installed packages for that, which takes more than a second.
     """
     name = "warn_dependency_requirement_mismatches"
-    with replacement(environment, name, lambda requirements: None), replacement(pyfunc, name, lambda requirements: None):
+    instead = "MLflow compares the requirements of a model with the installed packages"
+    with (
+        optional_replacement(environment, name, lambda requirements: None, instead),
+        optional_replacement(pyfunc, name, lambda requirements: None, instead),
+    ):
         yield

@@ -20,6 +20,9 @@ from pipelines.runtime.imports import NO_PRELOAD
 
 present(TrainController, "worker_group_cls", "run", "get_result", "_step")
 present(WorkerGroup, "_get_worker_runtime_env")
+present(worker_group, "SynchronizationActor")
+present(RuntimeContext, "current_actor")
+present(auto_init_hook, "enable_auto_connect")
 
 
 class _WorkerGroup(WorkerGroup):

@@ -11,6 +11,8 @@ from typing import Any
 
 from lightning_utilities.core.imports import RequirementCache
 
+from pipelines.runtime.compat import is_present
+
 SIGNAL = "scipy.signal"
 _OPTIONAL = ("matplotlib", "torchvision", "transformers")
 
@@ -55,6 +57,9 @@ def skipped_optional_packages() -> Iterator[None]:
 
     What needs one of them, such as `Metric.plot`, says later that it is missing. Overrides `RequirementCache._check_available`.
     """
+    if not is_present(RequirementCache, "_check_available", instead="torchmetrics imports matplotlib and transformers"):
+        yield
+        return
     check = RequirementCache._check_available
 
     def check_others(self: RequirementCache) -> None:
