@@ -81,6 +81,16 @@ def entered(block: Callable[[], AbstractContextManager[None]]) -> Callable[[], b
     return enter
 
 
+def called(call: Callable[[], None]) -> Callable[[], bool]:
+    """Whether a call ends without an error."""
+
+    def run() -> bool:
+        call()
+        return True
+
+    return run
+
+
 ORDINARY_WAYS: dict[str, tuple[Any, str, Callable[[], object]]] = {
     "a process more": (Node, "start_api_server", entered(ray_compat.few_daemons)),
     "as it will": (services, "start_ray_process", entered(lambda: ray_compat.waiting_workers(2))),
@@ -88,23 +98,23 @@ ORDINARY_WAYS: dict[str, tuple[Any, str, Callable[[], object]]] = {
     "one after another": (Node, "kill_all_processes", entered(lambda: ray_compat.shutdown_by(lambda: None))),
     "prints all lines": (worker, "print_to_stdstream", entered(lambda: ray_compat.filtered_output(lambda data: []))),
     "before Ray removes": (state.GlobalState, "get_draining_nodes", lambda: ray_compat.draining_nodes() == set()),
-    "a line for every report": (context, "logger", lambda: ray_train.quiet_reports() is None),
+    "a line for every report": (context, "logger", called(ray_train.quiet_reports)),
     "one by one": (torch, "_foreach_mul_", scaled),
     "in every process": (torch._compile, "_disable_dynamo", lambda: torch_compat.outside_of_graphs(len)([1, 2]) == 2),
     "for 30 minutes": (distributed_c10d, "_get_default_timeout", entered(lambda: torch_compat.timeout_of_new_groups(1.0))),
     "are not known": (torch._C._distributed_c10d, "_dump_fr_trace_json", lambda: torch_compat.last_collectives(3) == []),
-    "no snapshot": (torch.cuda.memory, "_dump_snapshot", lambda: torch_compat.write_memory_snapshot("nowhere") is None),
+    "no snapshot": (torch.cuda.memory, "_dump_snapshot", called(lambda: torch_compat.write_memory_snapshot("nowhere"))),
     "imports matplotlib": (RequirementCache, "_check_available", entered(torchmetrics.skipped_optional_packages)),
     "compares the requirements": (
         *(environment, "warn_dependency_requirement_mismatches"),
         entered(mlflow_compat.trusted_requirements),
     ),
-    "prints its warnings": (lightgbm.basic, "_LIB", lambda: silence_thread(lightgbm) is None),
+    "prints its warnings": (lightgbm.basic, "_LIB", called(lambda: silence_thread(lightgbm))),
     "frees all": (atexit, "_run_exitfuncs", lambda: not python.finish_threads_and_exit_functions()),
     "delays the next one": (
         sqlalchemy_store,
         "_get_managed_session_maker",
-        lambda: mlflow_compat.defer_signals_in_sessions.__wrapped__() is None,
+        called(mlflow_compat.defer_signals_in_sessions.__wrapped__),
     ),
 }
 """By the words of the log's line: a name that only saves time, and what leans on it."""
