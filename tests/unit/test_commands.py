@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,20 @@ def test_its_entry_points_resolve_to_its_own_modules(site: Path) -> None:
         "for entry in own.entry_points: print(entry.name, entry.load().__code__.co_filename)"
     )
     assert answer(site, sys.executable, "-c", code).stdout.split() == ["lockstep", f"{site}/pipelines/commands.py"]
+
+
+@pytest.mark.full
+def test_lockstep_demo_runs_from_a_wheel_in_an_environment_of_its_own(site: Path, tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "environment"], check=True)
+    (packages,) = tmp_path.glob("environment/lib/python*/site-packages")
+    # A path that a .pth file adds is searched for packages; the .pth files in it, such as that of this checkout, are not read.
+    (packages / "wheel.pth").write_text(f"{site}\n{sysconfig.get_path('purelib')}\n")
+    variables = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "MLFLOW_TRACKING_URI")}
+    variables |= {"LOCKSTEP_HOME": str(tmp_path), "PATH": f"{tmp_path}/environment/bin{os.pathsep}{os.environ['PATH']}"}
+    command = [tmp_path / "environment/bin/python", site / "bin/lockstep", "demo", "--train.epochs", "2"]
+    demo = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, check=False)
+    assert demo.returncode == 0 and "\nmodel models:/" in demo.stdout, demo.stdout + demo.stderr
+    assert (tmp_path / "mlflow.db").exists() and (tmp_path / "digits.yaml").exists()
 
 
 def test_lockstep_lists_its_commands_which_are_the_jobs(site: Path) -> None:
