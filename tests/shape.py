@@ -1,4 +1,4 @@
-"""The structure of the code, as numbers: the length of files and functions, imports between packages, private names used elsewhere.
+"""The structure of the code, as numbers: lines, files and functions, imports between packages, private names used elsewhere.
 
 python tests/shape.py [CHECKOUT]
 """
@@ -9,8 +9,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
+from statistics import median
 
 ROOT = Path(__file__).parents[1]
+SLICES = {"applications", "exports", "formats", "strategies"}
+"""Rooms of `pipelines` whose folders the core works without."""
 OWN = {"self", "cls", "super()"}
 DOCUMENTED = {"os._exit", "sys._current_frames", "_asdict", "_fields"}
 """Names that begin with `_` and that Python documents, the last two for named tuples."""
@@ -82,13 +85,16 @@ def imports_between_packages(files: Iterable[Path], root: Path = ROOT) -> Mappin
 def main() -> None:
     root = Path(sys.argv[1]).absolute() if sys.argv[1:] else ROOT
     files = [file for file in sorted([*root.glob("pipelines/**/*.py"), *root.glob("jobs/*.py")]) if file != root / "pipelines/__init__.py"]
-    lines, longest = max((len(file.read_text().splitlines()), str(file.relative_to(root))) for file in files)
+    lines = {file: len(file.read_text().splitlines()) for file in files}
+    of_slices = [file for file in files if SLICES & set(file.relative_to(root).parts[1:2])]
+    sizes = [size for file in files for size, _ in functions(file)]
     arrows = imports_between_packages(files, root)
-    print(f"files {len(files)}, packages {len({package_name(file, root) for file in files})}")
-    print(f"most files in one package {Counter(package_name(file, root) for file in files).most_common(1)[0]}")
-    print(f"longest file {lines} lines, {longest}")
-    print("longest function {} lines, {}".format(*max(size for file in files for size in functions(file))))
-    print(f"imports between packages {len(arrows)}, cycles {int(has_cycle(arrows))}")
+    print(f"lines {sum(lines.values()):,}, without slices {sum(lines.values()) - sum(lines[file] for file in of_slices):,}")
+    print(f"files {len(files)}, of at most 40 lines {sum(count <= 40 for count in lines.values())}, longest {max(lines.values())} lines")
+    print(f"functions {len(sizes):,}, median {median(sizes):.0f} lines, longest {max(sizes)} lines")
+    print(
+        f"packages {len({package_name(file, root) for file in files})}, imports between them {len(arrows)}, cycles {int(has_cycle(arrows))}"
+    )
     print(f"private names outside compat {sum(len(list(private_names(file))) for file in files if file.parent.name != 'compat')}")
 
 
