@@ -4,7 +4,7 @@ themselves."""
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
@@ -17,7 +17,6 @@ from pipelines.errors import ConfigError
 if TYPE_CHECKING:  # an exported folder has encoders without their settings, which need pydantic
     from pipelines.config.features.base import EncoderSettings
     from pipelines.data.features.statistics import Statistics
-from collections.abc import Collection
 
 MOMENTS, SAMPLE, COUNTS, WORDS, CHARACTERS, BYTE_WORDS = "moments", "sample", "counts", "words", "characters", "byte_words"
 LINE_WORDS, LOWERCASE_WORDS = "line_words", "lowercase_words"
@@ -60,6 +59,10 @@ class Encoder(ABC, Generic[Settings]):
 
     pieces: ClassVar[str] = "values"
     """What the counts of `needs` are of, in the plural: values, or what each value is split into."""
+    statistics: ClassVar[frozenset[str]] = frozenset()
+    """What `needs` says, unless it depends on the settings."""
+    placeholder: ClassVar[Mapping[str, Any]] = {}
+    """What `placeholder_state` gives, unless it depends on the number of classes."""
 
     def __init__(self, settings: Settings, state: dict[str, Any]) -> None:
         self.settings = settings
@@ -68,8 +71,8 @@ class Encoder(ABC, Generic[Settings]):
     @classmethod
     def needs(cls, settings: Settings) -> frozenset[str]:
         """The statistics of each input that `fit` needs: any of "moments" and "sample", at most one of `COUNTED`,
-        and that of a `ngrams.TermRule`."""
-        return frozenset()
+        and that of a `TermRule`."""
+        return cls.statistics
 
     @classmethod
     @abstractmethod
@@ -90,7 +93,7 @@ class Encoder(ABC, Generic[Settings]):
     def placeholder_state(cls, classes: int) -> dict[str, Any]:
         """A state with the fewest values that gives `column` its shape and kind before the encoder is fitted, as if a label had so many
         `classes`: the settings do not tell the sizes of vocabularies."""
-        return {}
+        return dict(cls.placeholder)
 
     @abstractmethod
     def column(self, name: str, role: Role) -> TensorColumn:

@@ -171,7 +171,12 @@ class Loader:
     def _batches(self, producer: Producer[Chunk], epoch: int) -> Iterator[Batch]:
         self._running.add(producer)
         try:
-            while (chunk := self._next_chunk(producer)) is not None:
+            while True:
+                started = time.perf_counter()
+                chunk = producer.take()
+                self.wait_seconds += time.perf_counter() - started
+                if chunk is None:
+                    return
                 yield from (self._add_row_keys(batch, epoch) for batch in chunk.batches()) if self._row_keys else chunk.batches()
         finally:
             producer.close()
@@ -182,12 +187,6 @@ class Loader:
         stride, start = row_keys(self.order.seed, epoch)
         columns = {name: values for name, values in batch.items() if self._row_numbers or name != ROW_NUMBERS}
         return {**columns, ROW_KEYS: batch[ROW_NUMBERS] * stride + start}
-
-    def _next_chunk(self, producer: Producer[Chunk]) -> Chunk | None:
-        started = time.perf_counter()
-        chunk = producer.take()
-        self.wait_seconds += time.perf_counter() - started
-        return chunk
 
     def _chunks(self, owned_shards: range, number: int, step: int) -> Generator[Chunk, None, None]:
         self._memory.prepare_thread()

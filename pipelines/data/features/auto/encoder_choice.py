@@ -77,9 +77,10 @@ def encodings(column: ColumnFacts, style: NumberStyle, used_names: set[str]) -> 
 
 def category(column: ColumnFacts) -> Encoding:
     """A vocabulary of the values, or hashes of very many."""
-    reason = f"{show_count(column.distinct, 'distinct value')}{_nulls(column)}"
     encoder = category_encoder(column.distinct)
-    return Encoding(column.name, encoder, f"{reason}: {_category_words(encoder)}")
+    kind = encoder if isinstance(encoder, str) else encoder["encoder"]
+    rare = " of those that occur five times" if encoder != kind == "vocabulary" else ""
+    return Encoding(column.name, encoder, f"{show_count(column.distinct, 'distinct value')}{_nulls(column)}: {kind}{rare}")
 
 
 def category_encoder(distinct: int) -> Any:
@@ -87,12 +88,6 @@ def category_encoder(distinct: int) -> Any:
     if distinct >= _MOST_VALUES:
         return {"encoder": "hash", "buckets": _MOST_VALUES}
     return {"encoder": "vocabulary", "min_count": 5} if distinct > _RARE_VALUES else "vocabulary"
-
-
-def _category_words(encoder: Any) -> str:
-    if isinstance(encoder, str):
-        return encoder
-    return "hash" if encoder["encoder"] == "hash" else "vocabulary of those that occur five times"
 
 
 def member(column: ColumnFacts) -> Encoding:
@@ -110,11 +105,11 @@ def text_encoding(column: ColumnFacts) -> Encoding:
 
 def place_encoding(columns: Sequence[ColumnFacts], used_names: set[str]) -> Encoding | None:
     """A feature of latitude and longitude together, which a network does not divide into places by itself."""
-    latitudes = [column for column in columns if _LATITUDE.match(column.name) and column.kind == "number" and not column.nulls]
-    longitudes = [column for column in columns if _LONGITUDE.match(column.name) and column.kind == "number" and not column.nulls]
+    numbers = [column.name for column in columns if column.kind == "number" and not column.nulls]
+    latitudes, longitudes = list(filter(_LATITUDE.match, numbers)), list(filter(_LONGITUDE.match, numbers))
     if len(latitudes) != 1 or len(longitudes) != 1:
         return None
-    names = [longitudes[0].name, latitudes[0].name]
+    names = [*longitudes, *latitudes]
     encoder = {"encoder": "fourier", "columns": names, "frequencies": 64, "scale": 4}
     return Encoding(free_name("place", used_names), encoder, "longitude and latitude together, as waves over the map")
 
