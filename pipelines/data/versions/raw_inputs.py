@@ -68,10 +68,13 @@ Sources = dict[str, tuple[SourceFile, ...]]
 
 def source_summaries(sources: Sources) -> dict[str, SourceSummary]:
     """The summary of each table, for the manifest."""
-    return {
-        table: SourceSummary(files=len(files), bytes=sum(file.bytes for file in files), digest=_digest(files))
-        for table, files in sources.items()
-    }
+    summaries = {}
+    for table, files in sources.items():
+        digest = sha256()
+        for file in sorted(files):  # by path, which may contain any character: each file is hashed as a line of JSON
+            digest.update(json.dumps([file.path, file.bytes, file.checksum]).encode() + b"\n")
+        summaries[table] = SourceSummary(files=len(files), bytes=sum(file.bytes for file in files), digest=digest.hexdigest())
+    return summaries
 
 
 def write_sources(filesystem: FileSystem, path: str, sources: Sources) -> str:
@@ -86,14 +89,6 @@ def read_sources(filesystem: FileSystem, path: str, expected_checksum: str) -> S
     for row in read_table(filesystem, path, _SCHEMA, expected_checksum).to_pylist():
         sources.setdefault(row.pop("table"), []).append(SourceFile(**row))
     return {table: tuple(files) for table, files in sources.items()}
-
-
-def _digest(files: tuple[SourceFile, ...]) -> str:
-    """Sorted by path. A path may contain any character, so each file is hashed as a line of JSON."""
-    digest = sha256()
-    for file in sorted(files):
-        digest.update(json.dumps([file.path, file.bytes, file.checksum]).encode() + b"\n")
-    return digest.hexdigest()
 
 
 RAW_ROWS = "rows"

@@ -102,9 +102,7 @@ def open_version(path: str, identity: dict[str, Any] | None = None) -> Version:
                 "first, or set them as they were"
             )
         root, manifest = matching[0]
-    version = Version(filesystem, root, manifest, _read_row_groups(filesystem, root, manifest))
-    _check(version)
-    return version
+    return Version(filesystem, root, manifest, _read_row_groups(filesystem, root, manifest))
 
 
 def confirm(filesystem: FileSystem, root: str) -> None:
@@ -120,8 +118,20 @@ def confirmation_time(filesystem: FileSystem, root: str, created: datetime) -> i
 
 
 def _read_row_groups(filesystem: FileSystem, root: str, manifest: Manifest) -> tuple[RowGroup, ...]:
-    table = read_table(filesystem, row_groups_path(root, manifest.attempt), ROW_GROUPS, manifest.row_groups_checksum)
-    return tuple(RowGroup(**row) for row in table.to_pylist())
+    """The row groups of a version. Raises CorruptError unless they match the manifest's digest."""
+    path = row_groups_path(root, manifest.attempt)
+    table = read_table(filesystem, path, ROW_GROUPS, manifest.row_groups_checksum)
+    groups = tuple(RowGroup(**row) for row in table.to_pylist())
+    if strange := {group.split for group in groups} - {*SPLITS}:
+        raise CorruptError(f"{path} has the split {strange.pop()!r}; there are {', '.join(SPLITS)}; {DAMAGED}")
+    digest = content_digest(manifest.encoders, groups)
+    if digest != manifest.digest:
+        raise CorruptError(f"{path} has digest {digest[:12]}; the manifest says {manifest.digest[:12]}; {DAMAGED}")
+    for split, summary in manifest.splits.items():
+        rows = sum(group.rows for group in groups if group.split == split)
+        if rows != summary.rows:
+            raise CorruptError(f"{path} has {rows} rows in {split}; the manifest says {summary.rows}; {DAMAGED}")
+    return groups
 
 
 def _differences(identity: dict[str, Any], expected: dict[str, Any]) -> str:
@@ -140,19 +150,6 @@ def _leaves(values: dict[str, Any], key: str = "") -> Iterator[tuple[str, Any]]:
             yield from _leaves(value, f"{key}{name}.")
         else:
             yield f"{key}{name}", value
-
-
-def _check(version: Version) -> None:
-    """Raises CorruptError unless the row-group index matches the manifest's digest."""
-    path = row_groups_path(version.root, version.manifest.attempt)
-    if strange := {group.split for group in version.row_groups} - {*SPLITS}:
-        raise CorruptError(f"{path} has the split {strange.pop()!r}; there are {', '.join(SPLITS)}; {DAMAGED}")
-    digest = content_digest(version.manifest.encoders, version.row_groups)
-    if digest != version.manifest.digest:
-        raise CorruptError(f"{path} has digest {digest[:12]}; the manifest says {version.manifest.digest[:12]}; {DAMAGED}")
-    for split, summary in version.manifest.splits.items():
-        if version.rows(split) != summary.rows:
-            raise CorruptError(f"{path} has {version.rows(split)} rows in {split}; the manifest says {summary.rows}; {DAMAGED}")
 
 
 def include_passthrough(version: Version, names: tuple[str, ...]) -> Version:
@@ -199,7 +196,9 @@ def _read_file(
         with filesystem.open_input_file(path) as source, pq.ParquetFile(source) as parquet:
             names = [column.name for column in columns]
             table = parquet.read_row_groups([group.index for group in groups], columns=names, use_threads=False)
-        arrays = {column.name: _concatenate(column, table.column(column.name)) for column in columns}
+        arrays = {
+            column.name: np.concatenate([to_numpy(column, chunk) for chunk in table.column(column.name).chunks]) for column in columns
+        }
     except (OSError, KeyError, pa.ArrowException, DatasetError) as error:
         storage.ask(filesystem, path)
         raise CorruptError(f"{path}: {error}; {RESTORE}") from error
@@ -208,7 +207,3 @@ def _read_file(
         raise CorruptError(f"{path} has {table.num_rows} rows; the manifest says {ends[-1]}; {RESTORE}")
     pieces = {name: np.split(array, ends[:-1]) for name, array in arrays.items()}
     return [{name: pieces[name][number] for name in pieces} for number in range(len(groups))]
-
-
-def _concatenate(column: TensorColumn, values: pa.ChunkedArray) -> np.ndarray:
-    return np.concatenate([to_numpy(column, chunk) for chunk in values.chunks])
