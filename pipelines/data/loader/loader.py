@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pipelines.data.loader.batches import Chunk, Memory, Transfer, Windows, chunks
+from pipelines.data.loader.batches import Chunk, Memory, Windows, chunks
 from pipelines.data.loader.order import ORDER_VERSION, Epoch, Order, row_keys
 from pipelines.data.loader.producer import Producer
 from pipelines.data.loader.reader import Reader
@@ -81,7 +81,7 @@ class Loader:
         if reserved := {ROW_NUMBERS, ROW_KEYS} & {column.name for column in self._reader.columns}:
             raise ConfigError(f"a column of {version.root} is called {reserved.pop()}, a name that batches need; rename the feature")
         self._memory = Memory(self._reader, row_numbers or row_keys, torch.device(device), cached=self._reader.decoded_bytes <= cache_bytes)
-        self._to_device = Transfer(torch.device(device), self._memory.stream)
+        self._device = torch.device(device)
 
     @property
     def memory_bound_bytes(self) -> int:
@@ -202,4 +202,4 @@ class Loader:
         )
         with closing(windows):
             for chunk in chunks(epoch, shards, windows, step, self._chunk_bytes):
-                yield self._to_device(chunk)
+                yield chunk.to(self._device, self._memory.stream)

@@ -65,12 +65,20 @@ def encodings(column: ColumnFacts, style: NumberStyle, used_names: set[str]) -> 
     if column.kind == "number":
         yield from _number(column, style, used_names)
     elif column.kind == "boolean":
-        encoder = "vocabulary" if column.nulls else "binary"
-        yield Encoding(column.name, encoder, f"true and false{_nulls(column)}")
+        yield Encoding(column.name, "vocabulary" if column.nulls else "binary", f"true and false{_nulls(column)}")
+    elif column.kind == "list" and is_array(column):
+        length = len(column.filled[0])
+        yield Encoding(column.name, {"encoder": "identity", "shape": [length]}, f"arrays of {length} numbers")
     elif column.kind == "list":
-        yield _list(column)
+        lengths = sorted(len(value) for value in column.filled.slice(0, 20_000))
+        length = max(lengths[len(lengths) * 19 // 20], 1)
+        sql = "coalesce({}, array())" if column.nulls else ""
+        yield Encoding(column.name, {"encoder": "sequence", "length": min(length, 32)}, f"lists of up to {length} values", sql)
     elif has_sentences(column):
-        yield text_encoding(column)
+        length = max(8, min(column.most_words, 32))
+        encoder = {"encoder": "sequence", "length": length, "min_count": 2}
+        sql = "coalesce({}, '')" if column.nulls else ""
+        yield Encoding(column.name, encoder, f"texts of {column.words:.0f} words on average: their first {length} words", sql)
     else:
         yield category(column)
 
@@ -93,14 +101,6 @@ def category_encoder(distinct: int) -> Any:
 def member(column: ColumnFacts) -> Encoding:
     """A vocabulary of identifiers that repeat, however rare each is."""
     return Encoding(column.name, "vocabulary", f"{column.distinct:,} identifiers that repeat{_nulls(column)}: vocabulary")
-
-
-def text_encoding(column: ColumnFacts) -> Encoding:
-    """The first words of a text."""
-    length = max(8, min(column.most_words, 32))
-    encoder = {"encoder": "sequence", "length": length, "min_count": 2}
-    sql = "coalesce({}, '')" if column.nulls else ""
-    return Encoding(column.name, encoder, f"texts of {column.words:.0f} words on average: their first {length} words", sql)
 
 
 def place_encoding(columns: Sequence[ColumnFacts], used_names: set[str]) -> Encoding | None:
@@ -140,16 +140,6 @@ def _number(column: ColumnFacts, style: NumberStyle, used_names: set[str]) -> It
         yield Encoding(
             free_name(f"{column.name}_values", used_names), encoder, f"{100 * column.top_share:.0f} % of the rows have one value"
         )
-
-
-def _list(column: ColumnFacts) -> Encoding:
-    if is_array(column):
-        length = len(column.filled[0])
-        return Encoding(column.name, {"encoder": "identity", "shape": [length]}, f"arrays of {length} numbers")
-    lengths = sorted(len(value) for value in column.filled.slice(0, 20_000))
-    length = max(lengths[len(lengths) * 19 // 20], 1)
-    sql = "coalesce({}, array())" if column.nulls else ""
-    return Encoding(column.name, {"encoder": "sequence", "length": min(length, 32)}, f"lists of up to {length} values", sql)
 
 
 def _nulls(column: ColumnFacts) -> str:
