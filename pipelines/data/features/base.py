@@ -153,9 +153,8 @@ class Encoder(ABC, Generic[Settings]):
 
 
 class Packer(Encoder[Settings]):
-    """An encoder that packs documents into windows: `encode` gives a list of tokens for each row, and `windows` cuts these lists
-    into values of the tensor column. ETL passes all lists of a part file, in their order; the served model passes one row at a time.
-    """
+    """An encoder that packs documents into windows: `encode` gives a list of tokens for each row, and `windows` cuts these lists into
+    values of the tensor column. ETL passes all lists of a part file, in their order; the served model passes one row at a time."""
 
     unknown_word: int | None = None
     """If tokens are words, the most frequent first, the token of those that are not in the vocabulary: the text cannot be restored. None if

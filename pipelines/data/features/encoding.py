@@ -32,10 +32,8 @@ def needs(dataset: Dataset) -> dict[str, frozenset[str]]:
 
 
 def check_columns(dataset: Dataset, schema: pa.Schema) -> None:
-    """Check that the query gives the columns that encoders read, with types that they accept; needs no rows.
-
-    Raises ConfigError with one line per error.
-    """
+    """Check that the query gives the columns that encoders read, with types that they accept; needs no rows. Raises ConfigError with one
+    line per error."""
     needed, columns, faults = needs(dataset), set(schema.names), list[str]()
     for name, settings in dataset.encoders.items():
         key, read, learned = _key(dataset, name), settings.inputs(name), settings.learns_from(name)
@@ -61,10 +59,8 @@ def check_columns(dataset: Dataset, schema: pa.Schema) -> None:
 
 
 def fit_encoders(dataset: Dataset, statistics: Mapping[str, Statistics], schema: pa.Schema) -> dict[str, FittedEncoder]:
-    """Fitted encoders by feature, the target last. `schema` is the schema of the query.
-
-    Raises ConfigError with one line per error, as `check_columns` does, and if the training split has no usable values.
-    """
+    """Fitted encoders by feature, the target last. `schema` is the schema of the query. Raises ConfigError with one line per error, as
+    `check_columns` does, and if the training split has no usable values."""
     check_columns(dataset, schema)
     fitted, faults = {}, []
     for name, settings in dataset.encoders.items():

@@ -40,9 +40,7 @@ Settings = TypeVar("Settings", bound="NumericSettings")
 
 class NumberEncoder(Encoder[Settings]):
     """Base class of encoders from float64 to one value per row. NULL and NaN are imputed or kept according to the settings, ±∞ is refused.
-
-    State: `impute`, the number that replaces NULL and NaN, or None.
-    """
+    State: `impute`, the number that replaces NULL and NaN, or None."""
 
     placeholder = {"impute": None}
 
@@ -240,9 +238,8 @@ class Quantile(NumberEncoder["QuantileSettings"]):
 
 
 class NormalQuantile(NumberEncoder["NormalQuantileSettings"]):
-    """State: `points` of the distribution and their normal `deviates`. Values between points are interpolated, values beyond the first
-    and the last are clipped. The rank of a point is the mean rank of its ties in the sample, so deviates are finite.
-    """
+    """State: `points` of the distribution and their normal `deviates`. Values between points are interpolated, values beyond the first and
+    the last are clipped. The rank of a point is the mean rank of its ties in the sample, so deviates are finite."""
 
     statistics = frozenset({MOMENTS, SAMPLE})
     placeholder = {"impute": None, "points": [0.0, 1.0], "deviates": [0.0, 1.0]}

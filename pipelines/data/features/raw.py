@@ -109,10 +109,8 @@ def missing_values(values: pa.Array) -> int:
 
 
 def categories(values: pa.Array) -> pa.Array:
-    """Convert values to strings, with NULL for NaN; numbers, booleans and times as Arrow formats them.
-
-    Raises ConfigError for values of other types.
-    """
+    """Convert values to strings, with NULL for NaN; numbers, booleans and times as Arrow formats them. Raises ConfigError for values of
+    other types."""
     check_category(values.type)
     if types.is_floating(values.type):
         values = pc.add(pc.if_else(pc.is_nan(values), pa.scalar(None, values.type), values), pa.scalar(0, values.type))

@@ -46,9 +46,7 @@ class RowEncoders:
 
     def encode(self, raw: pa.Table) -> tuple[pa.Table, pa.Array]:
         """The columns of `schema` for the rows that all encoders accept, and for each raw row the reason why it was refused, or NULL.
-
-        Raises SourceError if a column is missing.
-        """
+        Raises SourceError if a column is missing."""
         outputs: list[pa.Array] = []
         reasons = pa.nulls(len(raw), pa.string())
         raw_columns = set(raw.column_names)

@@ -81,10 +81,8 @@ class Accumulator:
         self._sample = Sample()
 
     def add(self, values: pa.Array, order: np.ndarray) -> None:
-        """Add a batch of rows. `order`, uint64 of shape (rows,), is a hash of the content of each row.
-
-        Raises ConfigError if the type of the values does not have the needed statistics.
-        """
+        """Add a batch of rows. `order`, uint64 of shape (rows,), is a hash of the content of each row. Raises ConfigError if the type of
+        the values does not have the needed statistics."""
         self._rows += len(values)
         if self._needs & {MOMENTS, SAMPLE}:
             self._add_numbers(numbers(values), order)

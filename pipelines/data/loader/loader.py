@@ -102,10 +102,8 @@ class Loader:
         return {"epoch": self._epoch + ended, "step": 0 if ended else self._step, "order_version": ORDER_VERSION}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Resume at a position: the first batch costs the same anywhere in an epoch.
-
-        Raises DatasetError if the position was counted in another version of the order.
-        """
+        """Resume at a position: the first batch costs the same anywhere in an epoch. Raises DatasetError if the position was counted in
+        another version of the order."""
         if state["order_version"] != ORDER_VERSION:
             raise DatasetError(f"the position is of order version {state['order_version']}, ours is {ORDER_VERSION}; start the run anew")
         self._epoch, self._step = int(state["epoch"]), int(state["step"])

@@ -66,10 +66,8 @@ class Order:
         return rows % self.global_batch
 
     def steps(self, rows: int) -> int:
-        """Steps of an epoch over `rows` rows, the same for every worker and for any number of workers.
-
-        Raises ConfigError if there is none.
-        """
+        """Steps of an epoch over `rows` rows, the same for every worker and for any number of workers. Raises ConfigError if there is
+        none."""
         steps = self.full_steps(rows) + (self.remainder == "keep" and self.remainder_rows(rows) > 0)
         if not steps:
             raise ConfigError(
@@ -79,10 +77,8 @@ class Order:
 
 
 def shard_range(rank: int, world_size: int, shards: int) -> range:
-    """The contiguous shards that worker `rank` of `world_size` owns; their number differs by at most one between workers.
-
-    Raises ConfigError if there are more workers than shards.
-    """
+    """The contiguous shards that worker `rank` of `world_size` owns; their number differs by at most one between workers. Raises
+    ConfigError if there are more workers than shards."""
     if not 0 <= rank < world_size <= shards:
         raise ConfigError(f"worker {rank} of {world_size} over {shards} shards: every worker owns at least one; lower train.workers")
     return range(rank * shards // world_size, (rank + 1) * shards // world_size)

@@ -49,11 +49,8 @@ class Reader:
         return int(self.group_rows.sum()) * self.row_bytes
 
     def read(self, number: int) -> dict[str, np.ndarray]:
-        """Row group `number` of the split: an array of shape (rows, *column.shape) for each column.
-
-        Raises CorruptError, naming the file and the row group, for any alteration, and DatasetError
-        if the store does not answer.
-        """
+        """Row group `number` of the split: an array of shape (rows, *column.shape) for each column. Raises CorruptError, naming the file
+        and the row group, for any alteration, and DatasetError if the store does not answer."""
         group = self.groups[number]
         path, remedy = f"{self._version.root}/{group.file}", RESTORE if group.checksum else _REOPEN
         try:

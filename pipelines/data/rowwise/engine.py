@@ -37,10 +37,8 @@ class Evaluator:
         self._database.close()
 
     def columns(self, rows: pa.Table, expressions: Mapping[str, str]) -> tuple[pa.Table, list[str | None]]:
-        """A column for each expression, NULL in rows for which it fails, and for each row the first failure, None if there is none.
-
-        Raises duckdb.Error if the expressions are invalid for these columns. Columns passed through unchanged do not go through DuckDB.
-        """
+        """A column for each expression, NULL in rows for which it fails, and for each row the first failure, None if there is none. Raises
+        duckdb.Error if the expressions are invalid for these columns. Columns passed through unchanged do not go through DuckDB."""
         plain = {quote_identifier(name): name for name in rows.column_names}
         computed = {name: text for name, text in expressions.items() if text not in plain}
         results, failed = dict[str, pa.ChunkedArray](), [None] * len(rows)

@@ -68,10 +68,8 @@ def training_rows(folds: Folds, training: int) -> int:
 
 
 def select_fold(version: Version, training: int) -> Version:
-    """The version with the splits of one training of the cross-validation, counted from 1 over all repeats.
-
-    Raises CorruptError if a file is damaged.
-    """
+    """The version with the splits of one training of the cross-validation, counted from 1 over all repeats. Raises CorruptError if a file
+    is damaged."""
     folds = version.manifest.folds
     assert folds is not None, "the config has folds, which is part of the identity of a version"
     column, by_split = training_splits(folds, training)

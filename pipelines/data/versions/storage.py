@@ -130,10 +130,8 @@ def seal(values: Mapping[str, Any]) -> bytes:
 
 
 def unseal(text: bytes) -> tuple[dict[str, Any], bool]:
-    """The values without the seal, and whether there is one.
-
-    Raises ValueError if the text is no JSON object, or if its seal is not that of its bytes.
-    """
+    """The values without the seal, and whether there is one. Raises ValueError if the text is no JSON object, or if its seal is not that of
+    its bytes."""
     try:
         values = json.loads(text)
     except RecursionError as error:

@@ -54,10 +54,7 @@ class Version:
         return sum(group.rows for group in self.row_groups if group.split == split)
 
     def sources(self) -> Sources:
-        """List the raw files, by table; none if the version was made without ETL.
-
-        Raises CorruptError if their list is gone or altered.
-        """
+        """List the raw files, by table; none if the version was made without ETL. Raises CorruptError if their list is gone or altered."""
         checksum = self.manifest.sources_checksum
         return read_sources(self.filesystem, sources_path(self.root, self.manifest.attempt), checksum) if checksum else {}
 
@@ -175,10 +172,8 @@ def read_column(version: Version, split: str, column: TensorColumn) -> np.ndarra
 def read_stored_columns(
     filesystem: FileSystem, root: str, groups: Sequence[RowGroup], columns: Sequence[TensorColumn]
 ) -> list[dict[str, np.ndarray]]:
-    """These columns of the stored rows of each row group, shape (stored_rows, *column.shape), by name.
-
-    Raises CorruptError if a file is gone or has other rows than the manifest says.
-    """
+    """These columns of the stored rows of each row group, shape (stored_rows, *column.shape), by name. Raises CorruptError if a file is
+    gone or has other rows than the manifest says."""
     places: dict[str, list[int]] = {}
     for place, group in enumerate(groups):
         places.setdefault(group.file, []).append(place)

@@ -148,9 +148,7 @@ def _encodings(column: ColumnFacts, style: NumberStyle, used_names: set[str]) ->
 
 
 def settle(choice: Choice, statistics: Mapping[str, Statistics], missing: Mapping[str, int], rows: int) -> Choice:
-    """Correct a choice by the statistics of the training split, and by the rows of all splits, and their NULL and NaN
-    in each column.
-
+    """Correct a choice by the statistics of the training split, and by the rows of all splits, and their NULL and NaN in each column.
     Raises ConfigError if no feature is left."""
     left_out, features, reasons = dict(choice.left_out), dict[str, EncoderSettings](), dict[str, str]()
     for name, columns in choice.columns.items():

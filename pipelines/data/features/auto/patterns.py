@@ -20,10 +20,8 @@ _LONGEST_NAME = 100
 
 def name_columns(dataset: Dataset, schema: pa.Schema) -> Dataset:
     """The dataset with a feature for each column of the query that a pattern matches first, in the query's order. Encoders stay `auto`.
-
     Raises ConfigError with one line per error. A pattern may match no column, or its encoder may not take one of them. A column may be
-    named behind a pattern that matches it, or have a type for which there is no `auto`.
-    """
+    named behind a pattern that matches it, or have a type for which there is no `auto`."""
     if dataset.is_resolved:
         return dataset
     kinds = {field.name: column_kind(field.type) for field in schema}
