@@ -168,6 +168,7 @@ class Loader:
 
     def _batches(self, producer: Producer[Chunk], epoch: int) -> Iterator[Batch]:
         self._running.add(producer)
+        stride, start = row_keys(self.order.seed, epoch)
         try:
             while True:
                 started = time.perf_counter()
@@ -175,16 +176,15 @@ class Loader:
                 self.wait_seconds += time.perf_counter() - started
                 if chunk is None:
                     return
-                yield from (self._add_row_keys(batch, epoch) for batch in chunk.batches()) if self._row_keys else chunk.batches()
+                if not self._row_keys:
+                    yield from chunk.batches()
+                    continue
+                for batch in chunk.batches():
+                    columns = {name: values for name, values in batch.items() if self._row_numbers or name != ROW_NUMBERS}
+                    yield {**columns, ROW_KEYS: batch[ROW_NUMBERS] * stride + start}
         finally:
             producer.close()
             self._running.discard(producer)
-
-    def _add_row_keys(self, batch: Batch, epoch: int) -> Batch:
-        """Add ROW_KEYS, and remove the row numbers that they need unless the caller wants them."""
-        stride, start = row_keys(self.order.seed, epoch)
-        columns = {name: values for name, values in batch.items() if self._row_numbers or name != ROW_NUMBERS}
-        return {**columns, ROW_KEYS: batch[ROW_NUMBERS] * stride + start}
 
     def _chunks(self, owned_shards: range, number: int, step: int) -> Generator[Chunk, None, None]:
         self._memory.prepare_thread()
