@@ -210,7 +210,7 @@ def statistics_from_summary(
         pieces=summary["pieces"],
         counts=None if summed is None else summed.slice(0, most),
         terms={need: _most_frequent_first(table).slice(0, most) for need, table in (terms or {}).items()},
-        sample=np.sort(_sampled_values(summary)) if SAMPLE in summary["needs"] else None,
+        sample=np.sort(_sample_values(summary)) if SAMPLE in summary["needs"] else None,
         **moments,
     )
 
@@ -263,7 +263,7 @@ def combine_samples(summaries: Iterable[Mapping[str, str]]) -> dict[str, str]:
     """Combine the samples of partitions into the sample that one partition with all rows would give."""
     parts = list(summaries)
     order = np.concatenate([np.frombuffer(b64decode(part["order"]), "<u8") for part in parts])
-    return _sample_summary(*_smallest(order, np.concatenate([_sampled_values(part) for part in parts])))
+    return _sample_summary(*_smallest(order, np.concatenate([_sample_values(part) for part in parts])))
 
 
 def _sample_summary(order: np.ndarray, values: np.ndarray) -> dict[str, str]:
@@ -271,7 +271,7 @@ def _sample_summary(order: np.ndarray, values: np.ndarray) -> dict[str, str]:
     return {name: b64encode(array.tobytes()).decode() for name, array in arrays.items()}
 
 
-def _sampled_values(summary: Mapping[str, str]) -> np.ndarray:
+def _sample_values(summary: Mapping[str, str]) -> np.ndarray:
     return np.frombuffer(b64decode(summary["sample"]), "<f8")
 
 

@@ -1,4 +1,4 @@
-"""What a version keeps of its raw inputs, beside the data: the list of the raw files, and rows of the query as they were before they were
+"""The raw inputs that a version keeps beside its data: the list of the raw files, and rows of the query as they were before they were
 encoded. Nothing of them enters a version's digest.
 
 There may be millions of files, so the manifest, which is part of every model, has only a summary of each table, and the checksum of the
