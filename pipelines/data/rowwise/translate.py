@@ -93,7 +93,9 @@ class Rowwise:
 
 def rowwise(sql: str, tables: Mapping[str, Iterable[str]]) -> list[Rowwise]:
     """Branches of a query's UNION ALL, usually one. `tables` are the raw tables' columns. Raises UntranslatableError."""
-    raw = {name.lower(): [Rowwise(name, {column.lower(): _column(column) for column in columns}, {})] for name, columns in tables.items()}
+    raw = {}
+    for name, columns in tables.items():
+        raw[name.lower()] = [Rowwise(name, {column.lower(): exp.column(column, quoted=True) for column in columns}, {})]
     return _branches(_parse(sql), raw)
 
 
@@ -105,7 +107,7 @@ def carry_column(sql: str, name: str) -> str:
         token.end + 1 for number, token in enumerate(tokens) if token.token_type == TokenType.SELECT and not _has_star(tokens[number:])
     ]
     parts = [sql[start:end] for start, end in pairwise([0, *places, len(sql)])]
-    return f" {_column(name).sql(dialect=DIALECT)},".join(parts)
+    return f" {exp.column(name, quoted=True).sql(dialect=DIALECT)},".join(parts)
 
 
 def _has_star(tokens: Sequence[Token]) -> bool:
@@ -140,7 +142,6 @@ def to_duckdb_sql(expression: exp.Expr) -> str:
 
 
 def columns_in(expression: exp.Expr) -> set[str]:
-    """The raw columns that an expression reads."""
     return {column.name for column in expression.find_all(exp.Column)}
 
 
@@ -170,10 +171,6 @@ def _parse_condition(sql: str) -> exp.Expr:
         raise UntranslatableError("it is no condition")
     condition: exp.Expr = query.expressions[0]
     return condition
-
-
-def _column(name: str) -> exp.Expr:
-    return exp.column(name, quoted=True)
 
 
 def _branches(node: exp.Expr, sources: Mapping[str, list[Rowwise]]) -> list[Rowwise]:
@@ -279,8 +276,10 @@ def _strict(node: exp.Expr) -> exp.Expr:
     if isinstance(node, exp.RegexpLike):
         pattern = _pattern_for_re2(node.expression).replace("'", "''")
         return exp.Var(this=f"REGEXP_MATCHES({_duckdb(node.this)}, '{pattern}')")
-    if isinstance(node, exp.Translate) and not (_is_plain(node.args["from_"]) and _is_plain(node.args["to"])):
-        raise UntranslatableError(f"{node.sql(dialect=DIALECT)[:60]} translates by no text")
+    if isinstance(node, exp.Translate):
+        constants = [text for text in (node.args["from_"], node.args["to"]) if isinstance(text, exp.Literal) and text.is_string]
+        if len(constants) < 2 or any("\0" in text.name for text in constants):  # which Spark takes for a text's end
+            raise UntranslatableError(f"{node.sql(dialect=DIALECT)[:60]} translates by no text")
     if is_number_of_text(node):
         return exp.Var(this=_NUMBER_OF_TEXT.format(text=f"CAST({_duckdb(node.this)} AS VARCHAR)"))
     if isinstance(node, exp.Trim) and not node.expression:
@@ -308,12 +307,6 @@ def _pattern_for_re2(pattern: exp.Expr) -> str:
     if not (isinstance(pattern, exp.Literal) and pattern.is_string and _SAFE_PATTERN.fullmatch(text)):
         raise UntranslatableError(f"the pattern {pattern.sql(dialect=DIALECT)[:60]} may match other texts without Spark")
     return f"{text[:-1]}{_LINE_END}" if text.endswith("$") else text
-
-
-def _is_plain(literal: exp.Expr) -> bool:
-    """Whether a node is a constant text without the character that Spark takes for its end."""
-    text = literal.name
-    return isinstance(literal, exp.Literal) and literal.is_string and "\0" not in text
 
 
 def subexpressions(expressions: Iterable[exp.Expr]) -> dict[str, str]:
