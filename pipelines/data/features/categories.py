@@ -18,7 +18,7 @@ from pipelines.errors import ConfigError
 
 if TYPE_CHECKING:
     from pipelines.config.features.base import EncoderSettings
-    from pipelines.config.features.categories import BinarySettings, LabelSettings, VocabularySettings
+    from pipelines.config.features.categories import BinarySettings, HashSettings, LabelSettings, VocabularySettings  # noqa: F401
 
 Settings = TypeVar("Settings", bound="EncoderSettings")
 
