@@ -169,13 +169,15 @@ class Accumulator:
 def combine_summaries(summaries: Iterable[dict[str, Any]]) -> dict[str, Any]:
     """Combine the summaries of partitions into the summary that one partition with all rows would give."""
     parts = list(summaries)
+    order = np.concatenate([np.frombuffer(b64decode(part["order"]), "<u8") for part in parts])
+    values = np.concatenate([_sample_values(part) for part in parts])
     return {
         **{key: sum(part[key] for part in parts) for key in ("rows", "nulls", "infinite", "pieces")},
         "needs": sorted({need for part in parts for need in part["needs"]}),
         **{key: hex(sum(int(part[key], 16) for part in parts)) for key in ("sum", "squares")},
         "minimum": min(part["minimum"] for part in parts),
         "maximum": max(part["maximum"] for part in parts),
-        **combine_samples(parts),
+        **_sample_summary(*_smallest(order, values)),
     }
 
 
@@ -257,13 +259,6 @@ class Sample:
         self._order, self._values = _smallest(self._order, self._values)
         if len(self._order) == SAMPLE_ROWS:
             self._limit = self._order.max()
-
-
-def combine_samples(summaries: Iterable[Mapping[str, str]]) -> dict[str, str]:
-    """Combine the samples of partitions into the sample that one partition with all rows would give."""
-    parts = list(summaries)
-    order = np.concatenate([np.frombuffer(b64decode(part["order"]), "<u8") for part in parts])
-    return _sample_summary(*_smallest(order, np.concatenate([_sample_values(part) for part in parts])))
 
 
 def _sample_summary(order: np.ndarray, values: np.ndarray) -> dict[str, str]:
