@@ -25,6 +25,7 @@ COUNTED = frozenset({COUNTS, WORDS, CHARACTERS, BYTE_WORDS, LINE_WORDS, LOWERCAS
 only one of them."""
 
 Settings = TypeVar("Settings", bound="EncoderSettings")
+_MOST_VALUES, _MOST_CHARACTERS = 6, 40
 
 
 @dataclass(frozen=True)
@@ -189,9 +190,6 @@ def tensors_with_nulls(values: np.ndarray, refused: np.ndarray) -> pa.Array:
     if not refused.any():
         return tensors
     return pa.FixedSizeBinaryArray.from_buffers(tensors.type, len(tensors), [pa.array(~refused).buffers()[1], tensors.buffers()[1]])
-
-
-_MOST_VALUES, _MOST_CHARACTERS = 6, 40
 
 
 def show_briefly(value: Any) -> str:

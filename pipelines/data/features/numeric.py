@@ -36,6 +36,10 @@ if TYPE_CHECKING:
     )
 
 Settings = TypeVar("Settings", bound="NumericSettings")
+_LIMIT = 3.0
+"""Numbers encoded by `robust` are nearer to 0 than this."""
+_FAR = 1e300
+"""Farther from the median, in scales, numbers are as far as this: their quotient would be infinite."""
 
 
 class NumberEncoder(Encoder[Settings]):
@@ -191,12 +195,6 @@ def identity_dtype(kind: pa.DataType) -> str:
     if types.is_boolean(kind):
         return "uint8"
     return str(kind) if types.is_integer(kind) and str(kind) in get_args(Dtype) else "float32"
-
-
-_LIMIT = 3.0
-"""Numbers encoded by `robust` are nearer to 0 than this."""
-_FAR = 1e300
-"""Farther from the median, in scales, numbers are as far as this: their quotient would be infinite."""
 
 
 class Quantile(NumberEncoder["QuantileSettings"]):

@@ -32,6 +32,8 @@ COUNTS_SCHEMA = pa.schema([pa.field("value", pa.string(), nullable=False), pa.fi
 # Spark passes 10,000 rows at a time; counting ten times as many at once halves the time.
 _ROWS_COUNTED_AT_ONCE = 100_000
 _PENDING_COUNTS = 1_000_000
+# Quantiles are computed from this many rows; the standard error of the rank of a quantile is then at most 0.0016.
+SAMPLE_ROWS = 100_000
 
 
 @dataclass(frozen=True)
@@ -230,10 +232,6 @@ def _append_counts(tables: list[pa.Table], counts: pa.Table) -> list[pa.Table]:
 def _sum_counts(tables: list[pa.Table]) -> pa.Table:
     summed = pa.concat_tables([COUNTS_SCHEMA.empty_table(), *tables]).group_by("value", use_threads=False).aggregate([("count", "sum")])
     return pa.table([summed["value"], summed["count_sum"]], schema=COUNTS_SCHEMA)
-
-
-# Quantiles are computed from this many rows; the standard error of the rank of a quantile is then at most 0.0016.
-SAMPLE_ROWS = 100_000
 
 
 class Sample:

@@ -17,6 +17,12 @@ from pipelines.data.versions.storage import seal, unseal
 from pipelines.errors import CorruptError, DatasetError, OutdatedError
 from pipelines.runtime.notebook_html import html_summary
 
+FORMAT = 2
+SPLITS = ("train", "validation", "test")
+DAMAGED = "the version is damaged: remove its folder, and run jobs/etl.py again"
+RESTORE = "restore the file, or remove the version's folder and run jobs/etl.py again"
+"""Of a damaged part: ETL alone would find the version up to date."""
+
 
 class TableBalance(Section):
     parsed: int
@@ -66,13 +72,6 @@ def check_balance(balance: Balance, in_parts: int, in_quarantine: int) -> None:
             f"rows do not balance, so that nothing is committed: {'; '.join(faults)}; run again, and if it happens again, "
             "look for what in source.query or source.expect gives other rows each time it is computed"
         )
-
-
-FORMAT = 2
-SPLITS = ("train", "validation", "test")
-DAMAGED = "the version is damaged: remove its folder, and run jobs/etl.py again"
-RESTORE = "restore the file, or remove the version's folder and run jobs/etl.py again"
-"""Of a damaged part: ETL alone would find the version up to date."""
 
 
 def _is_schema(text: str) -> str:

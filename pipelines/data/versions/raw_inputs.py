@@ -21,6 +21,15 @@ from pipelines.data.versions.manifest import DAMAGED, SourceSummary
 from pipelines.data.versions.storage import checksum
 from pipelines.errors import CorruptError
 
+_SOURCES_SCHEMA = pa.schema({"table": pa.string(), "path": pa.string(), "bytes": pa.int64(), "checksum": pa.string()})
+RAW_ROWS = "rows"
+"""Prefix of the folder of raw rows; a hyphen and the attempt's name follow."""
+MOST_ROWS = 1_000_000
+"""Rows of a split up to which raw rows are kept, which bounds time and space of an ETL."""
+MOST_COLUMNS = 200
+"""Columns of raw rows that are kept, those of the key first. Bytes and nested values are not."""
+_RAW_ROWS_FILE = re.compile(r"part-(\d+)-")
+
 
 def write_table(filesystem: FileSystem, path: str, table: pa.Table) -> str:
     """Write the file `path` and return its checksum, for the manifest."""
@@ -47,9 +56,6 @@ def read_table(filesystem: FileSystem, path: str, schema: pa.Schema, expected_ch
     if not table.schema.equals(schema) or any(column.null_count for column in table.columns):
         raise CorruptError(f"{path} has other columns than {', '.join(schema.names)}, or NULLs in them; {DAMAGED}")
     return table
-
-
-_SCHEMA = pa.schema({"table": pa.string(), "path": pa.string(), "bytes": pa.int64(), "checksum": pa.string()})
 
 
 @dataclass(frozen=True, order=True)
@@ -80,24 +86,15 @@ def source_summaries(sources: Sources) -> dict[str, SourceSummary]:
 def write_sources(filesystem: FileSystem, path: str, sources: Sources) -> str:
     """Write the file `path` and return its checksum, for the manifest."""
     rows = [{"table": table, **asdict(file)} for table, files in sources.items() for file in files]
-    return write_table(filesystem, path, pa.Table.from_pylist(rows, schema=_SCHEMA))
+    return write_table(filesystem, path, pa.Table.from_pylist(rows, schema=_SOURCES_SCHEMA))
 
 
 def read_sources(filesystem: FileSystem, path: str, expected_checksum: str) -> Sources:
     """The tables that have files. Raises CorruptError if the file's checksum is not `expected_checksum`."""
     sources: dict[str, list[SourceFile]] = {}
-    for row in read_table(filesystem, path, _SCHEMA, expected_checksum).to_pylist():
+    for row in read_table(filesystem, path, _SOURCES_SCHEMA, expected_checksum).to_pylist():
         sources.setdefault(row.pop("table"), []).append(SourceFile(**row))
     return {table: tuple(files) for table, files in sources.items()}
-
-
-RAW_ROWS = "rows"
-"""Prefix of the folder; a hyphen and the attempt's name follow."""
-MOST_ROWS = 1_000_000
-"""Rows of a split up to which they are kept, which bounds time and space of an ETL."""
-MOST_COLUMNS = 200
-"""Columns that are kept, those of the key first. Bytes and nested values are not."""
-_PART = re.compile(r"part-(\d+)-")
 
 
 def write_raw_rows(filesystem: FileSystem, path: str, rows: pa.Table) -> None:
@@ -108,7 +105,7 @@ def read_raw_rows(filesystem: FileSystem, root: str, attempt: str, split: str, r
     """These rows of a split, by their numbers and in this order; None if they were not kept. Raises OSError or DatasetError if the store
     fails, ArrowException for a damaged file."""
     entries = storage.entries(filesystem, f"{root}/{RAW_ROWS}-{attempt}/split={split}")
-    files = {int(name[1]): entry.path for entry in entries if (name := _PART.match(entry.base_name))}
+    files = {int(name[1]): entry.path for entry in entries if (name := _RAW_ROWS_FILE.match(entry.base_name))}
     numbers, first, total = np.array(rows, np.int64), 0, 0
     tables: list[pa.Table] = []
     places = np.full(len(numbers), -1)

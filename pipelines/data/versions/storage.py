@@ -19,6 +19,8 @@ from pipelines.runtime.disks import full_disk
 FULL_DISK_REMEDY = "free some, and run the same command again"
 ATTEMPTS = 5
 """Attempts at a request to an S3-compatible store before it fails, which take about ten seconds."""
+SEAL = "checksum"
+"""Name of the last entry of sealed JSON."""
 
 
 def locate(uri: str) -> tuple[FileSystem, str]:
@@ -114,10 +116,6 @@ def remove_folder(filesystem: FileSystem, folder: str) -> None:
 def make_folder(filesystem: FileSystem, folder: str) -> None:
     with store_errors(folder):
         filesystem.create_dir(folder, recursive=True)
-
-
-SEAL = "checksum"
-"""Name of the last entry."""
 
 
 def checksum(content: bytes) -> str:
