@@ -9,8 +9,7 @@ import pyarrow as pa
 from pipelines.config.dataset.dataset import Dataset
 from pipelines.config.features.base import is_pattern
 from pipelines.data.features import check_columns, fit_encoders, needs
-from pipelines.data.features.auto.choice import Choice, choose
-from pipelines.data.features.auto.exact import settle
+from pipelines.data.features.auto.choice import Choice, choose, settle
 from pipelines.data.features.auto.patterns import name_columns
 from pipelines.data.features.base import COUNTED, MOMENTS, Encoder
 from pipelines.data.features.encoding import restore_encoder

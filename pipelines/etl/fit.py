@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pipelines.data.features import fit_encoders
-from pipelines.data.features.auto.choice import Choice
-from pipelines.data.features.auto.exact import settle
+from pipelines.data.features.auto.choice import Choice, settle
 from pipelines.data.features.statistics import Statistics
 from pipelines.data.versions.manifest import FittedEncoder
 from pipelines.etl.quality import check_rows_left

@@ -9,8 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pipelines.config import Config
 from pipelines.config.messages.words import name_list
 from pipelines.data.features import encoder_notes
-from pipelines.data.features.auto.choice import Choice
-from pipelines.data.features.auto.exact import describe_choice
+from pipelines.data.features.auto.choice import Choice, describe_choice
 from pipelines.data.sources.base import RawTables
 from pipelines.data.sources.source_errors import source_errors
 from pipelines.data.versions.commit import Attempt, Report

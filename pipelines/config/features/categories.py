@@ -96,7 +96,7 @@ class TermsSettings(EncoderSettings):
     A term is a run of words, as `sequence` has them, or of the characters of a word between `<` and `>`.
     """
 
-    implementation: ClassVar[str] = "pipelines.data.features.terms:Terms"
+    implementation: ClassVar[str] = "pipelines.data.features.text_encoders:Terms"
     kind_of_values: ClassVar[str] = "terms"
     encoder: Literal["terms"] = "terms"
     words: Lengths = (1, 2)

@@ -20,8 +20,6 @@ from pipelines.data.features.raw import is_list, is_number, numbers
 from pipelines.data.versions.schema import Role, TensorColumn
 
 if TYPE_CHECKING:
-    import PIL.Image
-
     from pipelines.config.features.arrays import ImageSettings, ScaleSettings
     from pipelines.config.features.numbers import IdentitySettings
 
@@ -34,6 +32,8 @@ MAX_PIXELS = 64 * 2**20
 class Array(Encoder["IdentitySettings"]):
     """`identity` for a column of arrays. State: `dtype`. Rows with another shape, or that contain NULL, NaN or ±∞, are refused."""
 
+    placeholder = {"dtype": "float32"}
+
     @classmethod
     def refusal(cls, settings: IdentitySettings, kind: pa.DataType) -> str:
         if not is_number(array_element(kind, settings.shape)):
@@ -43,10 +43,6 @@ class Array(Encoder["IdentitySettings"]):
     @classmethod
     def fit(cls, settings: IdentitySettings, inputs: Sequence[Input]) -> dict[str, Any]:
         return {"dtype": identity_dtype(array_element(inputs[0].type, settings.shape))}
-
-    @classmethod
-    def placeholder_state(cls, classes: int) -> dict[str, Any]:
-        return {"dtype": "float32"}
 
     def column(self, name: str, role: Role) -> TensorColumn:
         return TensorColumn(name=name, dtype=self.state["dtype"], shape=self.settings.shape, role=role)
@@ -149,11 +145,8 @@ class Image(Encoder["ImageSettings"]):
         is_png, is_jpeg = content.startswith(PNG), content.startswith(JPEG)
         if len(content) == prod(self.settings.shape) and not (is_png or (is_jpeg and content.endswith(b"\xff\xd9"))):
             return np.frombuffer(content, np.uint8).reshape(self.settings.shape)
-        return self._read_image(content) if is_png or is_jpeg else None
-
-    def _read_image(self, content: bytes) -> np.ndarray | None:
         channels, height, width = self.settings.shape
-        if channels not in MODES:
+        if not (is_png or is_jpeg) or channels not in MODES:
             return None
         import PIL.Image  # noqa: PLC0415, only for pictures in files
 
@@ -163,7 +156,9 @@ class Image(Encoder["ImageSettings"]):
                 if image.width * image.height > MAX_PIXELS:
                     return None
                 image.load()
-                eight_bits = _to_eight_bits(image).convert(MODES[channels])
+                is_16_bits = image.mode.startswith("I")  # grey values that Pillow would clip at 255
+                grey = (np.asarray(image).astype(np.uint32) >> 8).astype(np.uint8) if is_16_bits else None
+                eight_bits = (image if grey is None else PIL.Image.fromarray(grey)).convert(MODES[channels])
                 if (turned_by := orientation(image)) != UPRIGHT:
                     eight_bits = PIL.Image.fromarray(turn(np.asarray(eight_bits), turned_by))
         except (OSError, SyntaxError, ValueError, EOFError, struct.error, PIL.Image.DecompressionBombError):
@@ -174,15 +169,6 @@ class Image(Encoder["ImageSettings"]):
 
 def is_bytes(kind: pa.DataType) -> bool:
     return types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind)
-
-
-def _to_eight_bits(image: PIL.Image.Image) -> PIL.Image.Image:
-    """Scale 16-bit grey values to 8 bits; Pillow would clip them at 255."""
-    if not image.mode.startswith("I"):
-        return image
-    import PIL.Image  # noqa: PLC0415, only for pictures in files
-
-    return PIL.Image.fromarray((np.asarray(image).astype(np.uint32) >> 8).astype(np.uint8))
 
 
 def array_element(kind: pa.DataType, shape: tuple[int, ...]) -> pa.DataType:

@@ -4,7 +4,7 @@ themselves."""
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
@@ -17,7 +17,6 @@ from pipelines.errors import ConfigError
 if TYPE_CHECKING:  # an exported folder has encoders without their settings, which need pydantic
     from pipelines.config.features.base import EncoderSettings
     from pipelines.data.features.statistics import Statistics
-from collections.abc import Collection
 
 MOMENTS, SAMPLE, COUNTS, WORDS, CHARACTERS, BYTE_WORDS = "moments", "sample", "counts", "words", "characters", "byte_words"
 LINE_WORDS, LOWERCASE_WORDS = "line_words", "lowercase_words"
@@ -26,6 +25,7 @@ COUNTED = frozenset({COUNTS, WORDS, CHARACTERS, BYTE_WORDS, LINE_WORDS, LOWERCAS
 only one of them."""
 
 Settings = TypeVar("Settings", bound="EncoderSettings")
+_MOST_VALUES, _MOST_CHARACTERS = 6, 40
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,10 @@ class Encoder(ABC, Generic[Settings]):
 
     pieces: ClassVar[str] = "values"
     """What the counts of `needs` are of, in the plural: values, or what each value is split into."""
+    statistics: ClassVar[frozenset[str]] = frozenset()
+    """What `needs` says, unless it depends on the settings."""
+    placeholder: ClassVar[Mapping[str, Any]] = {}
+    """What `placeholder_state` gives, unless it depends on the number of classes."""
 
     def __init__(self, settings: Settings, state: dict[str, Any]) -> None:
         self.settings = settings
@@ -68,8 +72,8 @@ class Encoder(ABC, Generic[Settings]):
     @classmethod
     def needs(cls, settings: Settings) -> frozenset[str]:
         """The statistics of each input that `fit` needs: any of "moments" and "sample", at most one of `COUNTED`,
-        and that of a `ngrams.TermRule`."""
-        return frozenset()
+        and that of a `TermRule`."""
+        return cls.statistics
 
     @classmethod
     @abstractmethod
@@ -90,7 +94,7 @@ class Encoder(ABC, Generic[Settings]):
     def placeholder_state(cls, classes: int) -> dict[str, Any]:
         """A state with the fewest values that gives `column` its shape and kind before the encoder is fitted, as if a label had so many
         `classes`: the settings do not tell the sizes of vocabularies."""
-        return {}
+        return dict(cls.placeholder)
 
     @abstractmethod
     def column(self, name: str, role: Role) -> TensorColumn:
@@ -150,9 +154,8 @@ class Encoder(ABC, Generic[Settings]):
 
 
 class Packer(Encoder[Settings]):
-    """An encoder that packs documents into windows: `encode` gives a list of tokens for each row, and `windows` cuts these lists
-    into values of the tensor column. ETL passes all lists of a part file, in their order; the served model passes one row at a time.
-    """
+    """An encoder that packs documents into windows: `encode` gives a list of tokens for each row, and `windows` cuts these lists into
+    values of the tensor column. ETL passes all lists of a part file, in their order; the served model passes one row at a time."""
 
     unknown_word: int | None = None
     """If tokens are words, the most frequent first, the token of those that are not in the vocabulary: the text cannot be restored. None if
@@ -187,9 +190,6 @@ def tensors_with_nulls(values: np.ndarray, refused: np.ndarray) -> pa.Array:
     if not refused.any():
         return tensors
     return pa.FixedSizeBinaryArray.from_buffers(tensors.type, len(tensors), [pa.array(~refused).buffers()[1], tensors.buffers()[1]])
-
-
-_MOST_VALUES, _MOST_CHARACTERS = 6, 40
 
 
 def show_briefly(value: Any) -> str:

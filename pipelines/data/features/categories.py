@@ -18,7 +18,7 @@ from pipelines.errors import ConfigError
 
 if TYPE_CHECKING:
     from pipelines.config.features.base import EncoderSettings
-    from pipelines.config.features.categories import BinarySettings, HashSettings, LabelSettings, VocabularySettings
+    from pipelines.config.features.categories import BinarySettings, HashSettings, LabelSettings, VocabularySettings  # noqa: F401
 
 Settings = TypeVar("Settings", bound="EncoderSettings")
 
@@ -26,9 +26,7 @@ Settings = TypeVar("Settings", bound="EncoderSettings")
 class CategoryEncoder(Encoder[Settings]):
     """Base class of encoders that map text, or values that Arrow can format as text, to numbers."""
 
-    @classmethod
-    def needs(cls, settings: Settings) -> frozenset[str]:
-        return frozenset({COUNTS})
+    statistics = frozenset({COUNTS})
 
     @classmethod
     def refusal(cls, settings: Settings, kind: pa.DataType) -> str:
@@ -39,15 +37,13 @@ class Vocabulary(CategoryEncoder["VocabularySettings"]):
     """State: `values`, most frequent first, numbered from 1. They are stored in the manifest, which grows by about ten megabytes for a
     million words; use `hash` for larger vocabularies."""
 
+    placeholder = {"values": ["a"]}
+
     @classmethod
     def fit(cls, settings: VocabularySettings, inputs: Sequence[Input]) -> dict[str, Any]:
         counts = inputs[0].counts
         frequent = counts.filter(pc.greater_equal(counts["count"], settings.min_count)).slice(0, settings.max_size)
         return {"values": frequent["value"].to_pylist()}
-
-    @classmethod
-    def placeholder_state(cls, classes: int) -> dict[str, Any]:
-        return {"values": ["a"]}
 
     def __init__(self, settings: VocabularySettings, state: dict[str, Any]) -> None:
         super().__init__(settings, state)
@@ -71,29 +67,26 @@ class Hash(CategoryEncoder["HashSettings"]):
     """First 8 bytes of the BLAKE2b hash of the UTF-8 text, as a little-endian number, modulo `buckets`. NULL is hashed as the byte FF,
     which no UTF-8 text contains."""
 
-    @classmethod
-    def needs(cls, settings: HashSettings) -> frozenset[str]:
-        return frozenset()
+    statistics = frozenset()
 
     def column(self, name: str, role: Role) -> TensorColumn:
         return TensorColumn(name=name, dtype="int32", role=role, cardinality=self.settings.buckets)
 
     def encode(self, *inputs: pa.Array) -> pa.Array:
+        def bucket(word: bytes) -> int:
+            return int.from_bytes(blake2b(word, digest_size=8).digest(), "little") % self.settings.buckets
+
         distinct = inputs[0].dictionary_encode()
         text = categories(distinct.dictionary).cast(pa.binary()).to_pylist()
-        buckets = pa.array([self._bucket(b"\xff" if word is None else word) for word in text], pa.int32())
-        return buckets.take(distinct.indices).fill_null(self._bucket(b"\xff"))
-
-    def _bucket(self, word: bytes) -> int:
-        return int.from_bytes(blake2b(word, digest_size=8).digest(), "little") % self.settings.buckets
+        buckets = pa.array([bucket(b"\xff" if word is None else word) for word in text], pa.int32())
+        return buckets.take(distinct.indices).fill_null(bucket(b"\xff"))
 
 
 class Binary(Encoder["BinarySettings"]):
     """State: `classes`, the names of 0 and 1, and their `counts`. NULL and all other numbers are refused."""
 
-    @classmethod
-    def needs(cls, settings: BinarySettings) -> frozenset[str]:
-        return frozenset({COUNTS})
+    statistics = frozenset({COUNTS})
+    placeholder = {"classes": ["false", "true"], "counts": [1, 1]}
 
     @classmethod
     def refusal(cls, settings: BinarySettings, kind: pa.DataType) -> str:
@@ -110,10 +103,6 @@ class Binary(Encoder["BinarySettings"]):
         if not sum(counts):
             raise ConfigError(f"column {inputs[0].name} is neither 0 nor 1 in any row of the training split; use label")
         return {"classes": ["false", "true"] if boolean else ["0", "1"], "counts": counts}
-
-    @classmethod
-    def placeholder_state(cls, classes: int) -> dict[str, Any]:
-        return {"classes": ["false", "true"], "counts": [1, 1]}
 
     def column(self, name: str, role: Role) -> TensorColumn:
         return TensorColumn(name=name, dtype="uint8", role=role, cardinality=2)

@@ -1,6 +1,6 @@
 """Fits encoders from their settings and the statistics of the training split, and restores those of a manifest."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -16,6 +16,9 @@ from pipelines.data.features.statistics import Statistics
 from pipelines.data.versions.manifest import FittedEncoder
 from pipelines.errors import ConfigError
 
+ENCODERS_VERSION = 1
+"""Part of the identity of a dataset version. Increase it when a change encodes equal settings and statistics differently."""
+
 
 def needs(dataset: Dataset) -> dict[str, frozenset[str]]:
     """Statistics (names in `statistics`) that fitting needs, by column of the query."""
@@ -29,19 +32,35 @@ def needs(dataset: Dataset) -> dict[str, frozenset[str]]:
 
 
 def check_columns(dataset: Dataset, schema: pa.Schema) -> None:
-    """Check that the query gives the columns that encoders read, with types that they accept; needs no rows.
-
-    Raises ConfigError with one line per error.
-    """
-    if faults := list(_faults(dataset, schema)):
+    """Check that the query gives the columns that encoders read, with types that they accept; needs no rows. Raises ConfigError with one
+    line per error."""
+    needed, columns, faults = needs(dataset), set(schema.names), list[str]()
+    for name, settings in dataset.encoders.items():
+        key, read, learned = _key(dataset, name), settings.inputs(name), settings.learns_from(name)
+        for column in dict.fromkeys([*read, *learned]):
+            if column not in columns:
+                column_list, hint = f"it gives {name_list(schema.names, column)}", suggestion(column, schema.names)
+                faults.append(f"{key}: the query gives no column {column}; {f'{hint} ({column_list})' if hint else column_list}")
+                continue
+            if isinstance(settings, AutoSettings):
+                continue
+            kind, encoder = schema.field(column).type, implementation(settings)
+            refusal = encoder.refusal(settings, kind) if column in read else ""
+            learning_refusal = encoder.learning_refusal(settings, kind) if column in learned else ""
+            if reason := refusal or learning_refusal:
+                faults.append(f"{key}: {settings.encoder} cannot encode column {column}, which is {kind}: {reason}")
+            elif {COUNTS, WORDS} <= needed[column] and WORDS in encoder.needs(settings):
+                faults.append(
+                    f"{key}: {settings.encoder} splits column {column} into words, and another encoder takes whole values; "
+                    f"give each its own column, such as {column} AS {column}_whole in the query"
+                )
+    if faults:
         raise ConfigError("\n".join(faults))
 
 
 def fit_encoders(dataset: Dataset, statistics: Mapping[str, Statistics], schema: pa.Schema) -> dict[str, FittedEncoder]:
-    """Fitted encoders by feature, the target last. `schema` is the schema of the query.
-
-    Raises ConfigError with one line per error, as `check_columns` does, and if the training split has no usable values.
-    """
+    """Fitted encoders by feature, the target last. `schema` is the schema of the query. Raises ConfigError with one line per error, as
+    `check_columns` does, and if the training split has no usable values."""
     check_columns(dataset, schema)
     fitted, faults = {}, []
     for name, settings in dataset.encoders.items():
@@ -90,39 +109,11 @@ def _plain_settings(settings: EncoderSettings) -> dict[str, Any]:
     return settings.model_dump(mode="json", exclude=set(settings.excluded_from_identity))
 
 
-def _faults(dataset: Dataset, schema: pa.Schema) -> Iterator[str]:
-    needed, columns = needs(dataset), set(schema.names)
-    for name, settings in dataset.encoders.items():
-        for column in dict.fromkeys([*settings.inputs(name), *settings.learns_from(name)]):
-            if column not in columns:
-                column_list = f"it gives {name_list(schema.names, column)}"
-                hint = suggestion(column, schema.names)
-                yield f"{_key(dataset, name)}: the query gives no column {column}; {f'{hint} ({column_list})' if hint else column_list}"
-                continue
-            if isinstance(settings, AutoSettings):
-                continue
-            kind = schema.field(column).type
-            encoder = implementation(settings)
-            refusal = encoder.refusal(settings, kind) if column in settings.inputs(name) else ""
-            learning_refusal = encoder.learning_refusal(settings, kind) if column in settings.learns_from(name) else ""
-            if reason := refusal or learning_refusal:
-                yield f"{_key(dataset, name)}: {settings.encoder} cannot encode column {column}, which is {kind}: {reason}"
-            elif {COUNTS, WORDS} <= needed[column] and WORDS in encoder.needs(settings):
-                yield (
-                    f"{_key(dataset, name)}: {settings.encoder} splits column {column} into words, and another encoder takes whole values; "
-                    f"give each its own column, such as {column} AS {column}_whole in the query"
-                )
-
-
 def _key(dataset: Dataset, name: str) -> str:
     """Dotted key of the encoder in the YAML file."""
     role = dataset.column_role(name)
     section = {"feature": "features", "carried": "passthrough", "target": "target"}[role]
     return f"dataset.{section}.{name}"
-
-
-ENCODERS_VERSION = 1
-"""Part of the identity of a dataset version. Increase it when a change encodes equal settings and statistics differently."""
 
 
 def implementation(settings: EncoderSettings) -> type[Encoder]:

@@ -26,7 +26,9 @@ def sums(values: np.ndarray) -> tuple[int, int]:
         magnitude = np.abs(rows)
         top = float(magnitude.max())
         if top > 2.0**_RANGE_BITS or np.count_nonzero(magnitude < 2.0**-_RANGE_BITS) > np.count_nonzero(magnitude == 0):
-            rows, extremes = _without_extremes(rows, magnitude)
+            is_extreme = (magnitude > 2.0**_RANGE_BITS) | ((magnitude < 2.0**-_RANGE_BITS) & (magnitude > 0))
+            extremes = [to_units(value) for value in rows[is_extreme].tolist()]
+            rows = rows[~is_extreme]
             total += sum(extremes)
             squares += sum(value * value for value in extremes)
             top = float(np.abs(rows).max(initial=0.0))
@@ -80,9 +82,3 @@ def _square(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     high = shifted - (shifted - values)
     low = values - high
     return product, ((high * high - product) + 2.0 * high * low) + low * low
-
-
-def _without_extremes(values: np.ndarray, magnitude: np.ndarray) -> tuple[np.ndarray, list[int]]:
-    """The values that float64 can square without loss of range, and the others as integers in units of 2**-1074."""
-    extreme = (magnitude > 2.0**_RANGE_BITS) | ((magnitude < 2.0**-_RANGE_BITS) & (magnitude > 0))
-    return values[~extreme], [to_units(value) for value in values[extreme].tolist()]

@@ -37,6 +37,8 @@ _BEGINNINGS = {
     rb"version https://git-lfs": "a pointer of Git LFS, not the file itself",
 }
 """What a file is that begins so."""
+_TAG = 274
+UPRIGHT = 1
 
 
 class UnreadableError(ValueError):
@@ -70,10 +72,6 @@ def picture_fault(content: bytes, most_pixels: int, formats: Sequence[str]) -> s
         return f"has {width}x{height} pixels, more than {most_pixels:,}"
     has_end = b"IEND" in content[-64:] if name == "PNG" else content.rstrip(b"\0").endswith(b"\xff\xd9")
     return f"is a damaged {name} file" if has_end else f"is a truncated {name} file, without its end"
-
-
-_TAG = 274
-UPRIGHT = 1
 
 
 def orientation(picture: Any) -> int:

@@ -35,19 +35,22 @@ if TYPE_CHECKING:
         StandardizeSettings,
     )
 
-
 Settings = TypeVar("Settings", bound="NumericSettings")
+_LIMIT = 3.0
+"""Numbers encoded by `robust` are nearer to 0 than this."""
+_FAR = 1e300
+"""Farther from the median, in scales, numbers are as far as this: their quotient would be infinite."""
 
 
 class NumberEncoder(Encoder[Settings]):
     """Base class of encoders from float64 to one value per row. NULL and NaN are imputed or kept according to the settings, ±∞ is refused.
+    State: `impute`, the number that replaces NULL and NaN, or None."""
 
-    State: `impute`, the number that replaces NULL and NaN, or None.
-    """
+    placeholder = {"impute": None}
 
     @classmethod
     def needs(cls, settings: Settings) -> frozenset[str]:
-        return imputation_needs(settings)
+        return cls.statistics | imputation_needs(settings)
 
     @classmethod
     def refusal(cls, settings: Settings, kind: pa.DataType) -> str:
@@ -56,10 +59,6 @@ class NumberEncoder(Encoder[Settings]):
     @classmethod
     def fit(cls, settings: Settings, inputs: Sequence[Input]) -> dict[str, Any]:
         return {"impute": fill_value(settings, inputs[0])}
-
-    @classmethod
-    def placeholder_state(cls, classes: int) -> dict[str, Any]:
-        return {"impute": None}
 
     def column(self, name: str, role: Role) -> TensorColumn:
         return TensorColumn(name=name, dtype="float32", role=role, missing=self.settings.keeps_missing)
@@ -93,18 +92,13 @@ class NumberEncoder(Encoder[Settings]):
 class Standardize(NumberEncoder["StandardizeSettings"]):
     """State: `mean` and `deviation`. A constant column is encoded as 0."""
 
-    @classmethod
-    def needs(cls, settings: StandardizeSettings) -> frozenset[str]:
-        return super().needs(settings) | {MOMENTS}
+    statistics = frozenset({MOMENTS})
+    placeholder = {"impute": None, "mean": 0.0, "deviation": 1.0}
 
     @classmethod
     def fit(cls, settings: StandardizeSettings, inputs: Sequence[Input]) -> dict[str, Any]:
         moments = inputs[0].moments
         return super().fit(settings, inputs) | {"mean": moments.mean, "deviation": moments.deviation or 1.0}
-
-    @classmethod
-    def placeholder_state(cls, classes: int) -> dict[str, Any]:
-        return super().placeholder_state(classes) | {"mean": 0.0, "deviation": 1.0}
 
     @property
     def method(self) -> str:
@@ -120,19 +114,14 @@ class Standardize(NumberEncoder["StandardizeSettings"]):
 class MinMax(NumberEncoder["MinMaxSettings"]):
     """State: `minimum` and `span`. A constant column is encoded as 0; values outside the range of the training split are outside [0, 1]."""
 
-    @classmethod
-    def needs(cls, settings: MinMaxSettings) -> frozenset[str]:
-        return super().needs(settings) | {MOMENTS}
+    statistics = frozenset({MOMENTS})
+    placeholder = {"impute": None, "minimum": 0.0, "span": 1.0}
 
     @classmethod
     def fit(cls, settings: MinMaxSettings, inputs: Sequence[Input]) -> dict[str, Any]:
         moments = inputs[0].moments
         assert moments.minimum is not None and moments.maximum is not None
         return super().fit(settings, inputs) | {"minimum": moments.minimum, "span": moments.maximum - moments.minimum or 1.0}
-
-    @classmethod
-    def placeholder_state(cls, classes: int) -> dict[str, Any]:
-        return super().placeholder_state(classes) | {"minimum": 0.0, "span": 1.0}
 
     def transform(self, values: np.ndarray) -> np.ndarray:
         return (values - self.state["minimum"]) / self.state["span"]
@@ -154,6 +143,8 @@ class Identity(NumberEncoder["IdentitySettings"]):
     """State: `dtype`. Integers of up to 64 bits keep their type, booleans become uint8, everything else float32, and so do columns whose
     missing values are kept."""
 
+    placeholder = {"impute": None, "dtype": "float32"}
+
     @classmethod
     def refusal(cls, settings: IdentitySettings, kind: pa.DataType) -> str:
         if is_list(kind):
@@ -164,13 +155,14 @@ class Identity(NumberEncoder["IdentitySettings"]):
     def fit(cls, settings: IdentitySettings, inputs: Sequence[Input]) -> dict[str, Any]:
         dtype = "float32" if settings.keeps_missing else identity_dtype(inputs[0].type)
         state = super().fit(settings, inputs) | {"dtype": dtype}
-        if state["impute"] is not None and "int" in state["dtype"]:
-            state["impute"] = int(_within(state["impute"], state["dtype"], inputs[0].name))
+        if state["impute"] is not None and "int" in dtype:
+            limits, fill = np.iinfo(dtype), round(state["impute"])
+            if not limits.min <= fill <= limits.max:
+                raise ConfigError(
+                    f"column {inputs[0].name} is {dtype}, which cannot hold impute: {state['impute']:g}; CAST the column in the query"
+                )
+            state["impute"] = fill
         return state
-
-    @classmethod
-    def placeholder_state(cls, classes: int) -> dict[str, Any]:
-        return super().placeholder_state(classes) | {"dtype": "float32"}
 
     def column(self, name: str, role: Role) -> TensorColumn:
         return TensorColumn(name=name, dtype=self.state["dtype"], role=role, missing=self.settings.keeps_missing)
@@ -205,36 +197,17 @@ def identity_dtype(kind: pa.DataType) -> str:
     return str(kind) if types.is_integer(kind) and str(kind) in get_args(Dtype) else "float32"
 
 
-def _within(value: float, dtype: str, column: str) -> int:
-    """The value rounded to an integer of this dtype."""
-    limits = np.iinfo(dtype)
-    if not limits.min <= round(value) <= limits.max:
-        raise ConfigError(f"column {column} is {dtype}, which cannot hold impute: {value:g}; CAST the column in the query")
-    return round(value)
-
-
-_LIMIT = 3.0
-"""Numbers encoded by `robust` are nearer to 0 than this."""
-_FAR = 1e300
-"""Farther from the median, in scales, numbers are as far as this: their quotient would be infinite."""
-
-
 class Quantile(NumberEncoder["QuantileSettings"]):
     """State: `edges`, sorted and distinct; bin b has edges[b − 1] ≤ x < edges[b]. Without imputation, the last bin is for NULL."""
 
-    @classmethod
-    def needs(cls, settings: QuantileSettings) -> frozenset[str]:
-        return super().needs(settings) | {MOMENTS, SAMPLE}
+    statistics = frozenset({MOMENTS, SAMPLE})
+    placeholder = {"impute": None, "edges": [0.0]}
 
     @classmethod
     def fit(cls, settings: QuantileSettings, inputs: Sequence[Input]) -> dict[str, Any]:
         sample = inputs[0].sample
         edges = np.unique(sample[len(sample) * np.arange(1, settings.bins) // settings.bins])
         return super().fit(settings, inputs) | {"edges": edges[edges > sample[0]].tolist()}
-
-    @classmethod
-    def placeholder_state(cls, classes: int) -> dict[str, Any]:
-        return super().placeholder_state(classes) | {"edges": [0.0]}
 
     def column(self, name: str, role: Role) -> TensorColumn:
         bins = len(self.state["edges"]) + 1 + (self.state["impute"] is None)
@@ -263,13 +236,11 @@ class Quantile(NumberEncoder["QuantileSettings"]):
 
 
 class NormalQuantile(NumberEncoder["NormalQuantileSettings"]):
-    """State: `points` of the distribution and their normal `deviates`. Values between points are interpolated, values beyond the first
-    and the last are clipped. The rank of a point is the mean rank of its ties in the sample, so deviates are finite.
-    """
+    """State: `points` of the distribution and their normal `deviates`. Values between points are interpolated, values beyond the first and
+    the last are clipped. The rank of a point is the mean rank of its ties in the sample, so deviates are finite."""
 
-    @classmethod
-    def needs(cls, settings: NormalQuantileSettings) -> frozenset[str]:
-        return super().needs(settings) | {MOMENTS, SAMPLE}
+    statistics = frozenset({MOMENTS, SAMPLE})
+    placeholder = {"impute": None, "points": [0.0, 1.0], "deviates": [0.0, 1.0]}
 
     @classmethod
     def fit(cls, settings: NormalQuantileSettings, inputs: Sequence[Input]) -> dict[str, Any]:
@@ -279,10 +250,6 @@ class NormalQuantile(NumberEncoder["NormalQuantileSettings"]):
         ranks = np.searchsorted(sample, points, side="left") + np.searchsorted(sample, points, side="right")
         deviates = [NormalDist().inv_cdf(int(rank) / (2 * len(sample))) for rank in ranks]
         return super().fit(settings, inputs) | {"points": points.tolist(), "deviates": deviates}
-
-    @classmethod
-    def placeholder_state(cls, classes: int) -> dict[str, Any]:
-        return super().placeholder_state(classes) | {"points": [0.0, 1.0], "deviates": [0.0, 1.0]}
 
     @property
     def method(self) -> str:
@@ -299,9 +266,8 @@ class NormalQuantile(NumberEncoder["NormalQuantileSettings"]):
 class Robust(NumberEncoder["RobustSettings"]):
     """State: `median` and `scale`, which is the interquartile range; half the range if that is 0, and 1 if this is 0 as well."""
 
-    @classmethod
-    def needs(cls, settings: RobustSettings) -> frozenset[str]:
-        return super().needs(settings) | {MOMENTS, SAMPLE}
+    statistics = frozenset({MOMENTS, SAMPLE})
+    placeholder = {"impute": None, "median": 0.0, "scale": 1.0}
 
     @classmethod
     def fit(cls, settings: RobustSettings, inputs: Sequence[Input]) -> dict[str, Any]:
@@ -310,10 +276,6 @@ class Robust(NumberEncoder["RobustSettings"]):
         low, median, high = (float(sample[len(sample) * quarters // 4]) for quarters in (1, 2, 3))
         scale = high - low or (moments.maximum - moments.minimum) / 2 or 1.0
         return super().fit(settings, inputs) | {"median": median, "scale": scale}
-
-    @classmethod
-    def placeholder_state(cls, classes: int) -> dict[str, Any]:
-        return super().placeholder_state(classes) | {"median": 0.0, "scale": 1.0}
 
     def transform(self, values: np.ndarray) -> np.ndarray:
         with np.errstate(over="ignore"):
@@ -340,11 +302,15 @@ class Fourier(Encoder["FourierSettings"]):
 
     @classmethod
     def fit(cls, settings: FourierSettings, inputs: Sequence[Input]) -> dict[str, Any]:
+        # Standard normal deviates from Philox words (Box and Muller 1958); those of NumPy may change between versions.
+        words = philox.random_words(2 * len(inputs) * settings.frequencies, key=settings.seed)
+        uniform = ((words >> np.uint64(11)) * 2.0**-53).reshape(2, len(inputs), settings.frequencies)
+        normal = np.sqrt(-2 * np.log1p(-uniform[0])) * np.cos(2 * np.pi * uniform[1])
         return {
             "impute": [fill_value(settings, column) for column in inputs],
             "mean": [column.moments.mean for column in inputs],
             "deviation": [column.moments.deviation or 1.0 for column in inputs],
-            "frequencies": (settings.scale * _normal(settings.seed, (len(inputs), settings.frequencies))).tolist(),
+            "frequencies": (settings.scale * normal).tolist(),
         }
 
     def column(self, name: str, role: Role) -> TensorColumn:
@@ -364,10 +330,3 @@ class Fourier(Encoder["FourierSettings"]):
         angles = 2 * np.pi * turns
         waves = np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
         return tensors_with_nulls(waves.astype(np.float32), refused)
-
-
-def _normal(seed: int, shape: tuple[int, int]) -> np.ndarray:
-    """Standard normal deviates from Philox words (Box and Muller 1958); those of NumPy may change between versions."""
-    words = philox.random_words(2 * shape[0] * shape[1], key=seed)
-    uniform = ((words >> np.uint64(11)) * 2.0**-53).reshape(2, *shape)
-    return np.sqrt(-2 * np.log1p(-uniform[0])) * np.cos(2 * np.pi * uniform[1])

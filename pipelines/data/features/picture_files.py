@@ -37,10 +37,7 @@ class Frame:
 
     def is_stored(self, size: Size | None, remedy: str) -> bool:
         """Whether an annotation of this size is for the stored pixels, and not for the shown ones. Some tools draw on those, and some on
-        these.
-
-        Raises UnreadableError if the size does not tell: it is None, or both have the same. `remedy` is what else could tell.
-        """
+        these. Raises UnreadableError if the size does not tell: it is None, or both have the same. `remedy` is what else could tell."""
         if self.orientation == UPRIGHT:
             return False
         if size is None or self.stored == self.shown:

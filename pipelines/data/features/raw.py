@@ -3,6 +3,7 @@
 All use the same functions, so the values that are counted are the values that are encoded. Texts that are not UTF-8, as a cast of bytes to
 text in a query gives, are NULL to statistics, and encoders refuse their rows."""
 
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -108,29 +109,27 @@ def missing_values(values: pa.Array) -> int:
 
 
 def categories(values: pa.Array) -> pa.Array:
-    """Convert values to strings, with NULL for NaN; numbers, booleans and times as Arrow formats them.
-
-    Raises ConfigError for values of other types.
-    """
+    """Convert values to strings, with NULL for NaN; numbers, booleans and times as Arrow formats them. Raises ConfigError for values of
+    other types."""
     check_category(values.type)
     if types.is_floating(values.type):
         values = pc.add(pc.if_else(pc.is_nan(values), pa.scalar(None, values.type), values), pa.scalar(0, values.type))
     return values.cast(pa.string())
 
 
-FAULT = "it is no Unicode text"
-
-
 def find_invalid(values: pa.Array) -> np.ndarray | None:
     """Bool of shape (rows,), true where a text, or a text in an array, is not UTF-8; None if every text is valid, which Arrow sees at 0.14
     ns per byte. Texts in structs and in arrays of arrays are not looked at."""
-    has_texts = is_text(values.type) or (is_list(values.type) and is_text(values.type.value_type))
-    if not has_texts or _is_valid(values):
+    if not (is_text(values.type) or (is_list(values.type) and is_text(values.type.value_type))):
         return None
+    with suppress(pa.ArrowInvalid):
+        values.validate(full=True)
+        return None
+    texts = values if is_text(values.type) else values.flatten()
+    is_invalid = np.array([text is not None and not _is_utf8(text) for text in texts.cast(pa.large_binary()).to_pylist()], bool)
     if is_text(values.type):
-        return np.array([text is not None and not _is_utf8(text) for text in _bytes(values)], bool)
+        return is_invalid
     lengths = pc.list_value_length(values).fill_null(0).to_numpy(zero_copy_only=False)
-    is_invalid = [text is not None and not _is_utf8(text) for text in _bytes(values.flatten())]
     return np.bincount(np.repeat(np.arange(len(values)), lengths), is_invalid, len(values)) > 0
 
 
@@ -143,24 +142,6 @@ def null_invalid(values: pa.Array) -> pa.Array:
 def null_rows(values: pa.Array, is_null: np.ndarray) -> pa.Array:
     """The values, with NULL in these rows."""
     return values.take(pa.array(np.arange(len(values)), mask=is_null))
-
-
-def count_bytes(value: pa.Scalar) -> int:
-    """The bytes of a text, or of the texts in an array."""
-    return sum(len(text or b"") for text in _bytes(value.values if is_list(value.type) else pa.array([value])))
-
-
-def _is_valid(values: pa.Array) -> bool:
-    try:
-        values.validate(full=True)
-    except pa.ArrowInvalid:
-        return False
-    return True
-
-
-def _bytes(texts: pa.Array) -> list[bytes | None]:
-    texts_as_bytes: list[bytes | None] = texts.cast(pa.large_binary()).to_pylist()
-    return texts_as_bytes
 
 
 def _is_utf8(text: bytes) -> bool:

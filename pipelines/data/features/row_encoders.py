@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from pipelines.config.messages.words import name_list
 from pipelines.data.features.base import Encoder, Packer
-from pipelines.data.features.raw import FAULT, count_bytes, find_invalid, null_rows, python_value
+from pipelines.data.features.raw import find_invalid, is_list, null_rows, python_value
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.errors import SourceError
 
@@ -46,9 +46,7 @@ class RowEncoders:
 
     def encode(self, raw: pa.Table) -> tuple[pa.Table, pa.Array]:
         """The columns of `schema` for the rows that all encoders accept, and for each raw row the reason why it was refused, or NULL.
-
-        Raises SourceError if a column is missing.
-        """
+        Raises SourceError if a column is missing."""
         outputs: list[pa.Array] = []
         reasons = pa.nulls(len(raw), pa.string())
         raw_columns = set(raw.column_names)
@@ -106,7 +104,10 @@ def _add_invalid(reasons: pa.Array, values: pa.Array, rows: np.ndarray, prefix: 
     """Add a reason for each of the `rows`, whose text is not UTF-8, that has no reason yet."""
     words = reasons.to_pylist()
     for row in np.flatnonzero(rows):
-        words[row] = words[row] or f"{prefix}{count_bytes(values[int(row)]):,} bytes: {FAULT}"
+        value = values[int(row)]
+        texts = value.values if is_list(value.type) else pa.array([value])
+        size = sum(len(text or b"") for text in texts.cast(pa.large_binary()).to_pylist())
+        words[row] = words[row] or f"{prefix}{size:,} bytes: it is no Unicode text"
     return pa.array(words, pa.string())
 
 

@@ -32,6 +32,8 @@ COUNTS_SCHEMA = pa.schema([pa.field("value", pa.string(), nullable=False), pa.fi
 # Spark passes 10,000 rows at a time; counting ten times as many at once halves the time.
 _ROWS_COUNTED_AT_ONCE = 100_000
 _PENDING_COUNTS = 1_000_000
+# Quantiles are computed from this many rows; the standard error of the rank of a quantile is then at most 0.0016.
+SAMPLE_ROWS = 100_000
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,7 @@ class Statistics:
 class Accumulator:
     """Accumulates the statistics of one column in one partition.
 
-    `needs` selects them: "moments" (mean, deviation, minimum, maximum), "sample", one of COUNTED, and any of `ngrams.TermRule`.
+    `needs` selects them: "moments" (mean, deviation, minimum, maximum), "sample", one of COUNTED, and that of any `TermRule`.
     """
 
     def __init__(self, needs: Iterable[str]) -> None:
@@ -81,10 +83,8 @@ class Accumulator:
         self._sample = Sample()
 
     def add(self, values: pa.Array, order: np.ndarray) -> None:
-        """Add a batch of rows. `order`, uint64 of shape (rows,), is a hash of the content of each row.
-
-        Raises ConfigError if the type of the values does not have the needed statistics.
-        """
+        """Add a batch of rows. `order`, uint64 of shape (rows,), is a hash of the content of each row. Raises ConfigError if the type of
+        the values does not have the needed statistics."""
         self._rows += len(values)
         if self._needs & {MOMENTS, SAMPLE}:
             self._add_numbers(numbers(values), order)
@@ -94,7 +94,8 @@ class Accumulator:
             self._nulls += values.null_count
         for need, rule in self._rules.items():
             for terms, texts in text_counts(values, rule):
-                self._term_counts[need] = _append_counts(self._term_counts[need], _count_table(terms, texts))
+                counts = pa.table([terms, pa.array(texts, pa.int64())], schema=COUNTS_SCHEMA)
+                self._term_counts[need] = _append_counts(self._term_counts[need], counts)
         if WORDS in self._needs:
             values = (words(values) if is_text(values.type) else values).flatten()
         if self._needs & {COUNTS, WORDS}:
@@ -170,13 +171,15 @@ class Accumulator:
 def combine_summaries(summaries: Iterable[dict[str, Any]]) -> dict[str, Any]:
     """Combine the summaries of partitions into the summary that one partition with all rows would give."""
     parts = list(summaries)
+    order = np.concatenate([np.frombuffer(b64decode(part["order"]), "<u8") for part in parts])
+    values = np.concatenate([_sample_values(part) for part in parts])
     return {
         **{key: sum(part[key] for part in parts) for key in ("rows", "nulls", "infinite", "pieces")},
         "needs": sorted({need for part in parts for need in part["needs"]}),
         **{key: hex(sum(int(part[key], 16) for part in parts)) for key in ("sum", "squares")},
         "minimum": min(part["minimum"] for part in parts),
         "maximum": max(part["maximum"] for part in parts),
-        **combine_samples(parts),
+        **_sample_summary(*_smallest(order, values)),
     }
 
 
@@ -211,17 +214,13 @@ def statistics_from_summary(
         pieces=summary["pieces"],
         counts=None if summed is None else summed.slice(0, most),
         terms={need: _most_frequent_first(table).slice(0, most) for need, table in (terms or {}).items()},
-        sample=ascending_numbers(summary) if SAMPLE in summary["needs"] else None,
+        sample=np.sort(_sample_values(summary)) if SAMPLE in summary["needs"] else None,
         **moments,
     )
 
 
 def _most_frequent_first(counts: pa.Table) -> pa.Table:
     return _sum_counts([counts]).sort_by([("count", "descending"), ("value", "ascending")])
-
-
-def _count_table(values: pa.Array, counts: np.ndarray) -> pa.Table:
-    return pa.table([values, pa.array(counts, pa.int64())], schema=COUNTS_SCHEMA)
 
 
 def _append_counts(tables: list[pa.Table], counts: pa.Table) -> list[pa.Table]:
@@ -233,10 +232,6 @@ def _append_counts(tables: list[pa.Table], counts: pa.Table) -> list[pa.Table]:
 def _sum_counts(tables: list[pa.Table]) -> pa.Table:
     summed = pa.concat_tables([COUNTS_SCHEMA.empty_table(), *tables]).group_by("value", use_threads=False).aggregate([("count", "sum")])
     return pa.table([summed["value"], summed["count_sum"]], schema=COUNTS_SCHEMA)
-
-
-# Quantiles are computed from this many rows; the standard error of the rank of a quantile is then at most 0.0016.
-SAMPLE_ROWS = 100_000
 
 
 class Sample:
@@ -256,7 +251,7 @@ class Sample:
     def summary(self) -> dict[str, str]:
         """The sample as JSON values: 16 bytes per row, in base64."""
         self._keep_smallest()
-        return _summary(self._order, self._values)
+        return _sample_summary(self._order, self._values)
 
     def _keep_smallest(self) -> None:
         self._order, self._values = _smallest(self._order, self._values)
@@ -264,28 +259,13 @@ class Sample:
             self._limit = self._order.max()
 
 
-def combine_samples(summaries: Iterable[Mapping[str, str]]) -> dict[str, str]:
-    """Combine the samples of partitions into the sample that one partition with all rows would give."""
-    parts = list(summaries)
-    order = np.concatenate([np.frombuffer(b64decode(part["order"]), "<u8") for part in parts])
-    return _summary(*_smallest(order, np.concatenate([_values(part) for part in parts])))
+def _sample_summary(order: np.ndarray, values: np.ndarray) -> dict[str, str]:
+    arrays = {"order": order.astype("<u8"), "sample": values.astype("<f8")}
+    return {name: b64encode(array.tobytes()).decode() for name, array in arrays.items()}
 
 
-def ascending_numbers(summary: Mapping[str, str]) -> np.ndarray:
-    """The numbers of the sample, float64, in ascending order."""
-    return np.sort(_values(summary))
-
-
-def _summary(order: np.ndarray, values: np.ndarray) -> dict[str, str]:
-    return {"order": _to_base64(order, "<u8"), "sample": _to_base64(values, "<f8")}
-
-
-def _values(summary: Mapping[str, str]) -> np.ndarray:
+def _sample_values(summary: Mapping[str, str]) -> np.ndarray:
     return np.frombuffer(b64decode(summary["sample"]), "<f8")
-
-
-def _to_base64(values: np.ndarray, dtype: str) -> str:
-    return b64encode(values.astype(dtype).tobytes()).decode()
 
 
 def _smallest(order: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -21,24 +21,18 @@ if TYPE_CHECKING:
 LARGEST_COUNT = 2**24
 NEED_NUMBERS = "it takes numbers; CAST the column in the query"
 
-
 S = TypeVar("S", "WeightSettings", "CountSettings")
 
 
 class _RelativeToMean(Encoder[S]):
     """Numbers of at least 0. State: `mean`, of the training split."""
 
-    @classmethod
-    def needs(cls, settings: S) -> frozenset[str]:
-        return frozenset({MOMENTS})
+    statistics = frozenset({MOMENTS})
+    placeholder = {"mean": 1.0}
 
     @classmethod
     def refusal(cls, settings: S, kind: pa.DataType) -> str:
         return "" if is_number(kind) else NEED_NUMBERS
-
-    @classmethod
-    def placeholder_state(cls, classes: int) -> dict[str, Any]:
-        return {"mean": 1.0}
 
     def column(self, name: str, role: Role) -> TensorColumn:
         return TensorColumn(name=name, dtype="float32", role=role)
@@ -90,9 +84,8 @@ class Count(_RelativeToMean["CountSettings"]):
 class Vector(Encoder["VectorSettings"]):
     """State: `mean` and `deviation` of each column. A constant column is encoded as 0."""
 
-    @classmethod
-    def needs(cls, settings: VectorSettings) -> frozenset[str]:
-        return frozenset({MOMENTS})
+    statistics = frozenset({MOMENTS})
+    placeholder = {"mean": 0.0, "deviation": 1.0}
 
     @classmethod
     def refusal(cls, settings: VectorSettings, kind: pa.DataType) -> str:
@@ -102,10 +95,6 @@ class Vector(Encoder["VectorSettings"]):
     def fit(cls, settings: VectorSettings, inputs: Sequence[Input]) -> dict[str, Any]:
         moments = [column.moments for column in inputs]
         return {"mean": [column.mean for column in moments], "deviation": [column.deviation or 1.0 for column in moments]}
-
-    @classmethod
-    def placeholder_state(cls, classes: int) -> dict[str, Any]:
-        return {"mean": 0.0, "deviation": 1.0}
 
     def column(self, name: str, role: Role) -> TensorColumn:
         return TensorColumn(name=name, dtype="float32", shape=(len(self.settings.columns),), role=role)
@@ -125,9 +114,7 @@ class Vector(Encoder["VectorSettings"]):
 class Labels(Encoder["LabelsSettings"]):
     """State: `classes`, the labels. Of whole numbers they are sorted as numbers, of all others as text."""
 
-    @classmethod
-    def needs(cls, settings: LabelsSettings) -> frozenset[str]:
-        return frozenset({WORDS})
+    statistics = frozenset({WORDS})
 
     @classmethod
     def refusal(cls, settings: LabelsSettings, kind: pa.DataType) -> str:

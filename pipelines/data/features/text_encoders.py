@@ -1,4 +1,4 @@
-"""Encoder of sequences of categories: the words of a text, or the elements of an array."""
+"""Encoders of texts: the sequence of their words, or of the elements of an array, and their terms, whatever the order."""
 
 from __future__ import annotations
 
@@ -11,20 +11,22 @@ import pyarrow.compute as pc
 
 from pipelines.data.features.base import WORDS, Encoder, Input, list_first, tensors_with_nulls
 from pipelines.data.features.raw import elements, is_category, is_list, is_text, words
+from pipelines.data.features.text_pieces import TermRule, split_terms
 from pipelines.data.versions.schema import FIRST, FREE, UNKNOWN, Role, TensorColumn
+from pipelines.errors import ConfigError
 
 if TYPE_CHECKING:
-    from pipelines.config.features.categories import SequenceSettings
+    from pipelines.config.features.categories import SequenceSettings, TermsSettings
+
+FIRST_TERM = 1
 
 
 class Sequence(Encoder["SequenceSettings"]):
     """State: `words`, most frequent first, numbered from FIRST. NULL is refused; a text without words is accepted."""
 
     pieces = "words"
-
-    @classmethod
-    def needs(cls, settings: SequenceSettings) -> frozenset[str]:
-        return frozenset({WORDS})
+    statistics = frozenset({WORDS})
+    placeholder = {"words": ["a"]}
 
     @classmethod
     def refusal(cls, settings: SequenceSettings, kind: pa.DataType) -> str:
@@ -41,10 +43,6 @@ class Sequence(Encoder["SequenceSettings"]):
         frequent = summed.filter(pc.greater_equal(summed["count_sum"], settings.min_count))
         ordered = frequent.sort_by([("count_sum", "descending"), ("value", "ascending")])
         return {"words": ordered["value"].slice(0, settings.max_size).to_pylist()}
-
-    @classmethod
-    def placeholder_state(cls, classes: int) -> dict[str, Any]:
-        return {"words": ["a"]}
 
     def __init__(self, settings: SequenceSettings, state: dict[str, Any]) -> None:
         super().__init__(settings, state)
@@ -75,3 +73,74 @@ class Sequence(Encoder["SequenceSettings"]):
 
     def decode(self, values: np.ndarray) -> np.ndarray:
         return np.array([None, None, *self.state["words"]], dtype=object)[values]
+
+
+class Terms(Encoder["TermsSettings"]):
+    """State: `terms`, those of most texts first, numbered from 1; `documents`, the number of texts of the training split with each; and
+    `texts`, the number of all. NULL is refused; a text without known terms is accepted."""
+
+    placeholder = {"terms": ["a"], "documents": [1], "texts": 1}
+
+    @classmethod
+    def needs(cls, settings: TermsSettings) -> frozenset[str]:
+        return frozenset({_rule(settings).statistic})
+
+    @classmethod
+    def refusal(cls, settings: TermsSettings, kind: pa.DataType) -> str:
+        return "" if is_text(kind) else "it takes text; array_join(…, ' ') in the query makes text of an array, CAST of other values"
+
+    @classmethod
+    def fit(cls, settings: TermsSettings, inputs: Inputs[Input]) -> dict[str, Any]:
+        """Raises ConfigError if no term is in enough texts."""
+        counts = inputs[0].statistics.terms[_rule(settings).statistic]
+        frequent = counts.filter(pc.greater_equal(counts["count"], settings.min_count)).slice(0, settings.max_size)
+        if not len(frequent):
+            raise ConfigError(
+                f"column {inputs[0].name} has no term that {settings.min_count} texts of the training split have; lower min_count, or use "
+                "another column"
+            )
+        return {
+            "terms": frequent["value"].to_pylist(),
+            "documents": frequent["count"].to_pylist(),
+            "texts": inputs[0].statistics.values,
+        }
+
+    def __init__(self, settings: TermsSettings, state: dict[str, Any]) -> None:
+        super().__init__(settings, state)
+        self._terms = pa.array(state["terms"], pa.string())
+
+    def column(self, name: str, role: Role) -> TensorColumn:
+        shape, cardinality = (self.settings.length, 2), FIRST_TERM + len(self._terms)
+        return TensorColumn(name=name, dtype="int32", shape=shape, role=role, cardinality=cardinality, counted=True)
+
+    def encode(self, *inputs: pa.Array) -> pa.Array:
+        encoded = np.full((len(inputs[0]), self.settings.length, 2), FREE, np.int32)
+        for start, terms, rows in split_terms(inputs[0], _rule(self.settings)):
+            numbers = pc.index_in(terms, self._terms)
+            is_known = numbers.is_valid().to_numpy(zero_copy_only=False)
+            width = FIRST_TERM + len(self._terms)
+            of_terms = numbers.drop_null().to_numpy().astype(np.int64) + FIRST_TERM
+            pairs, counts = np.unique(rows[is_known] * width + of_terms, return_counts=True)
+            row, number = pairs // width, pairs % width
+            place = np.arange(len(row)) - np.searchsorted(row, row)
+            fits = place < self.settings.length
+            encoded[start + row[fits], place[fits]] = np.stack([number, counts], axis=1)[fits]
+        return tensors_with_nulls(encoded, inputs[0].is_null().to_numpy(zero_copy_only=False))
+
+    @property
+    def method(self) -> str:
+        terms = self.state["terms"]
+        return f"at most {self.settings.length} of the {len(terms):,} terms that have numbers ({list_first(terms)}), with their counts"
+
+    def decode(self, values: np.ndarray) -> np.ndarray:
+        """The terms of numbers, without their counts."""
+        return np.array([None, *self.state["terms"]], dtype=object)[values]
+
+    def example(self, kind: pa.DataType) -> str:
+        """A text of some frequent and some rare words."""
+        words = [term for term in self.state["terms"] if not term.startswith("#") or len(term) == 1]
+        return " ".join([*words[:5], *words[-3:]])
+
+
+def _rule(settings: TermsSettings) -> TermRule:
+    return TermRule(settings.words, settings.characters, settings.lowercase)

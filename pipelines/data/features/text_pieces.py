@@ -15,6 +15,9 @@ import pyarrow.compute as pc
 from pipelines.data.features.raw import elements, words
 
 LINE_BREAK = "\n"
+_BYTES_AT_ONCE = 4 * 2**20
+"""Bytes of text that are split at once into terms, which take some thirty times as much."""
+_TERMS = "terms"
 
 
 def code_points(text: str) -> np.ndarray:
@@ -51,11 +54,6 @@ def count_table(values: pa.Array, counts: pa.Array) -> pa.Table:
     return pa.table({"value": values, "count": counts.cast(pa.int64())})
 
 
-_BYTES_AT_ONCE = 4 * 2**20
-"""Bytes of text that are split at once; their terms take some thirty times as much."""
-_TERMS = "terms"
-
-
 @dataclass(frozen=True)
 class TermRule:
     """Which terms a text has."""
@@ -77,15 +75,20 @@ def term_rule(statistic: str) -> TermRule | None:
     name, *parts = statistic.split(" ")
     if name != _TERMS:
         return None
-    words_text, characters_text, lowercase = parts
-    word_lengths, character_lengths = (tuple(map(int, filter(None, text.split(",")))) for text in (words_text, characters_text))
+    *lengths, lowercase = parts
+    word_lengths, character_lengths = (tuple(map(int, filter(None, text.split(",")))) for text in lengths)
     return TermRule(word_lengths, character_lengths, lowercase == "1")
 
 
 def split_terms(texts: pa.Array, rule: TermRule) -> Iterator[tuple[int, pa.Array, np.ndarray]]:
     """Split texts, some at a time: the place of their first row, their terms, each as often as it occurs, and the row of each among them,
     int64 of shape (terms,)."""
-    for start, part in _parts(texts):
+    ends = np.cumsum(pc.binary_length(texts).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64))
+    start = 0
+    while start < len(texts):
+        bytes_before = int(ends[start - 1]) if start else 0
+        end = max(int(np.searchsorted(ends, bytes_before + _BYTES_AT_ONCE, "right")), start + 1)
+        part = texts.slice(start, end - start)
         values, offsets = elements(words(part))
         if rule.lowercase:
             values = pc.utf8_lower(values)
@@ -97,6 +100,7 @@ def split_terms(texts: pa.Array, rule: TermRule) -> Iterator[tuple[int, pa.Array
             pa.chunked_array([terms for terms, _ in kinds], pa.string()).combine_chunks(),
             np.concatenate([places for _, places in kinds]),
         )
+        start = end
 
 
 def text_counts(texts: pa.Array, rule: TermRule) -> Iterator[tuple[pa.Array, np.ndarray]]:
@@ -106,17 +110,6 @@ def text_counts(texts: pa.Array, rule: TermRule) -> Iterator[tuple[pa.Array, np.
         size = max(len(distinct.dictionary), 1)
         pairs = np.unique(rows * size + distinct.indices.to_numpy())
         yield distinct.dictionary, np.bincount(pairs % size, minlength=len(distinct.dictionary))
-
-
-def _parts(texts: pa.Array) -> Iterator[tuple[int, pa.Array]]:
-    """Slices of about as many bytes, each with the place of its first row."""
-    ends = np.cumsum(pc.binary_length(texts).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64))
-    start = 0
-    while start < len(texts):
-        bytes_before = int(ends[start - 1]) if start else 0
-        end = max(int(np.searchsorted(ends, bytes_before + _BYTES_AT_ONCE, "right")), start + 1)
-        yield start, texts.slice(start, end - start)
-        start = end
 
 
 def _word_runs(values: pa.Array, rows: np.ndarray, length: int) -> tuple[pa.Array, np.ndarray]:
@@ -130,14 +123,10 @@ def _word_runs(values: pa.Array, rows: np.ndarray, length: int) -> tuple[pa.Arra
 
 
 def _character_runs(values: pa.Array, rows: np.ndarray, lengths: tuple[int, ...]) -> tuple[pa.Array, np.ndarray]:
-    """All runs of characters of each word, and the row of each. Each distinct word is cut once."""
+    """All runs of characters of each word between `<` and `>`, as in fastText (Bojanowski et al. 2017), behind `#`; and the row of each.
+    Each distinct word is cut once."""
     distinct = values.dictionary_encode()
-    runs = pa.array([cut_word(word, lengths) for word in distinct.dictionary.to_pylist()], pa.list_(pa.string()))
-    by_word = runs.take(distinct.indices)
+    marked = [f"<{word}>" for word in distinct.dictionary.to_pylist()]
+    cut = [[f"#{word[place : place + length]}" for length in lengths for place in range(len(word) - length + 1)] for word in marked]
+    by_word = pa.array(cut, pa.list_(pa.string())).take(distinct.indices)
     return by_word.flatten(), np.repeat(rows, pc.list_value_length(by_word).to_numpy(zero_copy_only=False))
-
-
-def cut_word(word: str, lengths: tuple[int, ...]) -> list[str]:
-    """The runs of characters of a word between `<` and `>`, as in fastText (Bojanowski et al. 2017), behind `#`."""
-    marked = f"<{word}>"
-    return [f"#{marked[place : place + length]}" for length in lengths for place in range(len(marked) - length + 1)]

@@ -1,12 +1,12 @@
 """Batches of a dataset version: a pure function gives the order, and the rest reads rows in that order.
 
-1. `order`     computes the rows of each step from `permutations` that a seed decides. NumPy only; no I/O, no state.
+1. `order`     computes the rows of each step by permutations that a seed decides. NumPy only; no I/O, no state.
 2. `reader`    reads a row group and verifies it; never returns a wrong one.
 3. `blocks`    stores columns of one dtype and shape together, in reused memory.
-4. `windows`   prefetches: decodes windows ahead of their use in threads, or caches the whole split.
-5. `chunks`    copies rows of windows into batches, several steps at a time, and these to a GPU concurrently with computation.
-6. `producer`  runs all this in a background thread; `openmp` keeps libraries from starting more threads in it.
-7. `loader`    joins these into an iterator whose state is three integers.
+4. `batches`   decodes windows ahead of their use in threads, or caches the whole split, and copies rows of windows into batches, several
+               steps at a time, and these to a GPU concurrently with computation.
+5. `producer`  runs all this in a background thread.
+6. `loader`    joins these into an iterator whose state is three integers.
 """
 
 from pipelines.data.loader.loader import Batch, Loader

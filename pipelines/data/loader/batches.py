@@ -47,7 +47,8 @@ class Memory:
         self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None
         """The GPU's stream for gathers and copies, which wait for no step there."""
         self._pin = device.type == "cuda" and not on_gpu
-        self._windows, self._chunks, self._lanes, self._wide_windows = Buffers(), Buffers(), Buffers(), Buffers()
+        self.lanes, self.wide_windows = Buffers(), Buffers()
+        self._windows, self._chunks = Buffers(), Buffers()
         with torch.cuda.stream(self.stream) if self.stream is not None else nullcontext():  # its memory never moves to another stream
             self.cache = Cache(reader, [*self.narrow, *self.wide], self.device) if cached else None
 
@@ -65,14 +66,6 @@ class Memory:
         if self._pin or self.device.type == "cuda":
             return allocate(self.blocks, rows, self.device, self._pin)
         return self._chunks.empty(self.blocks, rows)
-
-    def wide_window(self, rows: int) -> list[Tensor]:
-        """Tensors for the other blocks."""
-        return self._wide_windows.empty(self.wide, rows)
-
-    def lane(self, block: Block, rows: int) -> Tensor:
-        """A tensor for one column of a block, shape (rows, *shape)."""
-        return self._lanes.empty([replace(block, names=block.names[:1])], rows)[0][0]
 
 
 class Cache:
@@ -187,14 +180,14 @@ class Windows:
         than concatenating all columns first.
         """
         memory, rows, end = self._memory, len(at), 0
-        wide, decoded = memory.wide_window(rows), []
+        wide, decoded = memory.wide_windows.empty(memory.wide, rows), []
         for group, start, count in zip(*(values.tolist() for values in (runs.group, runs.start, runs.rows)), strict=True):
             columns = self._reader.read(group)
             lay(columns, memory.wide, wide, slice(start, start + count), end)
             decoded.append({name: columns[name][start : start + count] for block in memory.narrow for name in block.names})
             end += count
         for block, targets in zip(memory.narrow, permuted, strict=False):
-            lane = memory.lane(block, rows)
+            lane = memory.lanes.empty([replace(block, names=block.names[:1])], rows)[0][0]  # of one column
             for name, target in zip(block.names, targets.unbind(0), strict=True):
                 lane_array = lane.numpy()
                 np.concatenate([run[name].view(lane_array.dtype) for run in decoded], out=lane_array)
@@ -223,6 +216,13 @@ class Chunk:
         names = [name for block in self.blocks for name in block.names]
         for step in zip(*by_step, strict=True):
             yield dict(zip(names, (column for values in step for column in values.unbind(0)), strict=True))
+
+    def to(self, device: torch.device, stream: torch.cuda.Stream | None) -> "Chunk":
+        """A copy on `device`, made in the stream in which the chunk was gathered; on the CPU, which has no stream, the chunk itself."""
+        if stream is None:
+            return self
+        with torch.cuda.stream(stream):
+            return Chunk(self.blocks, [block.to(device, non_blocking=True) for block in self.values], stream.record_event())
 
 
 class _Cursor:
@@ -299,18 +299,3 @@ def _copy(window: Window, span: slice, targets: list[Tensor]) -> None:
         for column, steps in zip(values.unbind(0), target.unbind(0), strict=True):
             for index, step in zip(by_step, steps.unbind(0), strict=True):
                 torch.index_select(column, 0, index, out=step)
-
-
-class Transfer:
-    """A callable that copies a chunk from the host to `device` in a stream. Without one, on the CPU, it returns the chunk itself."""
-
-    def __init__(self, device: torch.device, stream: torch.cuda.Stream | None) -> None:
-        """`stream` is also the one in which chunks are gathered that are on the device already."""
-        self._device, self._stream = device, stream
-
-    def __call__(self, chunk: Chunk) -> Chunk:
-        if self._stream is None:
-            return chunk
-        with torch.cuda.stream(self._stream):
-            values = [block.to(self._device, non_blocking=True) for block in chunk.values]
-            return Chunk(chunk.blocks, values, self._stream.record_event())

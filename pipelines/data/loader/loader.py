@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pipelines.data.loader.batches import Chunk, Memory, Transfer, Windows, chunks
+from pipelines.data.loader.batches import Chunk, Memory, Windows, chunks
 from pipelines.data.loader.order import ORDER_VERSION, Epoch, Order, row_keys
 from pipelines.data.loader.producer import Producer
 from pipelines.data.loader.reader import Reader
@@ -81,7 +81,7 @@ class Loader:
         if reserved := {ROW_NUMBERS, ROW_KEYS} & {column.name for column in self._reader.columns}:
             raise ConfigError(f"a column of {version.root} is called {reserved.pop()}, a name that batches need; rename the feature")
         self._memory = Memory(self._reader, row_numbers or row_keys, torch.device(device), cached=self._reader.decoded_bytes <= cache_bytes)
-        self._to_device = Transfer(torch.device(device), self._memory.stream)
+        self._device = torch.device(device)
 
     @property
     def memory_bound_bytes(self) -> int:
@@ -102,10 +102,8 @@ class Loader:
         return {"epoch": self._epoch + ended, "step": 0 if ended else self._step, "order_version": ORDER_VERSION}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Resume at a position: the first batch costs the same anywhere in an epoch.
-
-        Raises DatasetError if the position was counted in another version of the order.
-        """
+        """Resume at a position: the first batch costs the same anywhere in an epoch. Raises DatasetError if the position was counted in
+        another version of the order."""
         if state["order_version"] != ORDER_VERSION:
             raise DatasetError(f"the position is of order version {state['order_version']}, ours is {ORDER_VERSION}; start the run anew")
         self._epoch, self._step = int(state["epoch"]), int(state["step"])
@@ -170,24 +168,23 @@ class Loader:
 
     def _batches(self, producer: Producer[Chunk], epoch: int) -> Iterator[Batch]:
         self._running.add(producer)
+        stride, start = row_keys(self.order.seed, epoch)
         try:
-            while (chunk := self._next_chunk(producer)) is not None:
-                yield from (self._add_row_keys(batch, epoch) for batch in chunk.batches()) if self._row_keys else chunk.batches()
+            while True:
+                started = time.perf_counter()
+                chunk = producer.take()
+                self.wait_seconds += time.perf_counter() - started
+                if chunk is None:
+                    return
+                if not self._row_keys:
+                    yield from chunk.batches()
+                    continue
+                for batch in chunk.batches():
+                    columns = {name: values for name, values in batch.items() if self._row_numbers or name != ROW_NUMBERS}
+                    yield {**columns, ROW_KEYS: batch[ROW_NUMBERS] * stride + start}
         finally:
             producer.close()
             self._running.discard(producer)
-
-    def _add_row_keys(self, batch: Batch, epoch: int) -> Batch:
-        """Add ROW_KEYS, and remove the row numbers that they need unless the caller wants them."""
-        stride, start = row_keys(self.order.seed, epoch)
-        columns = {name: values for name, values in batch.items() if self._row_numbers or name != ROW_NUMBERS}
-        return {**columns, ROW_KEYS: batch[ROW_NUMBERS] * stride + start}
-
-    def _next_chunk(self, producer: Producer[Chunk]) -> Chunk | None:
-        started = time.perf_counter()
-        chunk = producer.take()
-        self.wait_seconds += time.perf_counter() - started
-        return chunk
 
     def _chunks(self, owned_shards: range, number: int, step: int) -> Generator[Chunk, None, None]:
         self._memory.prepare_thread()
@@ -203,4 +200,4 @@ class Loader:
         )
         with closing(windows):
             for chunk in chunks(epoch, shards, windows, step, self._chunk_bytes):
-                yield self._to_device(chunk)
+                yield chunk.to(self._device, self._memory.stream)

@@ -21,9 +21,12 @@ import numpy as np
 from pipelines.errors import ConfigError
 from pipelines.runtime import philox
 
+SLICES, OFFSET, WINDOW, KEYS, CLIENTS, CLIENT_ROWS, NOISE = range(7)
+"""The purposes of random words; each has its own streams."""
+_KEY_STRIDE = 0xD1342543DE82EF95
+"""Between the keys of neighbouring rows; odd, so that no two rows of an epoch share a key."""
 ORDER_VERSION = 1
 """Raise it whenever the same arguments give another order; checkpoints record it."""
-
 SLICES_PER_SHARD = 16
 """Row groups are cut to reach this number, since an arc of very few slices would be a poor sample."""
 
@@ -63,10 +66,8 @@ class Order:
         return rows % self.global_batch
 
     def steps(self, rows: int) -> int:
-        """Steps of an epoch over `rows` rows, the same for every worker and for any number of workers.
-
-        Raises ConfigError if there is none.
-        """
+        """Steps of an epoch over `rows` rows, the same for every worker and for any number of workers. Raises ConfigError if there is
+        none."""
         steps = self.full_steps(rows) + (self.remainder == "keep" and self.remainder_rows(rows) > 0)
         if not steps:
             raise ConfigError(
@@ -76,10 +77,8 @@ class Order:
 
 
 def shard_range(rank: int, world_size: int, shards: int) -> range:
-    """The contiguous shards that worker `rank` of `world_size` owns; their number differs by at most one between workers.
-
-    Raises ConfigError if there are more workers than shards.
-    """
+    """The contiguous shards that worker `rank` of `world_size` owns; their number differs by at most one between workers. Raises
+    ConfigError if there are more workers than shards."""
     if not 0 <= rank < world_size <= shards:
         raise ConfigError(f"worker {rank} of {world_size} over {shards} shards: every worker owns at least one; lower train.workers")
     return range(rank * shards // world_size, (rank + 1) * shards // world_size)
@@ -192,13 +191,6 @@ def _windows(runs: RowRuns, window: int) -> list[RowRuns]:
     return [RowRuns(*(values[at : at + window] for values in (runs.group, runs.start, runs.rows))) for at in starts]
 
 
-SLICES, OFFSET, WINDOW, KEYS, CLIENTS, CLIENT_ROWS, NOISE = range(7)
-"""The purposes of random words; each has its own streams."""
-
-_KEY_STRIDE = 0xD1342543DE82EF95
-"""Between the keys of neighbouring rows; odd, so that no two rows of an epoch share a key."""
-
-
 def row_keys(seed: int, epoch: int) -> tuple[int, int]:
     """(stride, start), signed 64 bits: a row's key in an epoch is stride · its number + start, modulo 2**64.
 
@@ -225,17 +217,9 @@ def permutation(count: int, seed: int, purpose: int, epoch: int, shard: int = 0,
     shuffled = words(count, seed, purpose, epoch, shard, window)
     shuffled &= ~low
     shuffled |= np.arange(count, dtype=np.uint64)
-    shuffled = _sort_words(shuffled)
+    # Sorted first by their 16 high bits, which NumPy does by radix, and then, when few are far from their place, by merging runs:
+    # 100,000 take 11 ns each, and 39 in one sort, whose vector instructions are slow on some processors.
+    shuffled = shuffled.take((shuffled >> np.uint64(48)).astype(np.uint16).argsort(kind="stable"))
+    shuffled.sort(kind="stable")
     shuffled &= low
     return shuffled.view(np.int64)
-
-
-def _sort_words(distinct: np.ndarray) -> np.ndarray:
-    """Sort distinct random words of 64 bits.
-
-    First by their 16 high bits, which NumPy sorts by radix, and then, when few are far from their place, by merging runs:
-    100,000 take 11 ns each, and 39 in one sort, whose vector instructions are slow on some processors.
-    """
-    distinct = distinct.take((distinct >> np.uint64(48)).astype(np.uint16).argsort(kind="stable"))
-    distinct.sort(kind="stable")
-    return distinct

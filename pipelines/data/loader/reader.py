@@ -49,27 +49,31 @@ class Reader:
         return int(self.group_rows.sum()) * self.row_bytes
 
     def read(self, number: int) -> dict[str, np.ndarray]:
-        """Row group `number` of the split: an array of shape (rows, *column.shape) for each column.
-
-        Raises CorruptError, naming the file and the row group, for any alteration, and DatasetError
-        if the store does not answer.
-        """
+        """Row group `number` of the split: an array of shape (rows, *column.shape) for each column. Raises CorruptError, naming the file
+        and the row group, for any alteration, and DatasetError if the store does not answer."""
         group = self.groups[number]
+        path, remedy = f"{self._version.root}/{group.file}", RESTORE if group.checksum else _REOPEN
         try:
             batches = self._decode(group).to_batches()
-            values = {column.name: _join([to_numpy(column, batch.column(column.name)) for batch in batches]) for column in self.columns}
+            values = {}
+            for column in self.columns:
+                chunks = [to_numpy(column, batch.column(column.name)) for batch in batches]
+                values[column.name] = chunks[0] if len(chunks) == 1 else np.concatenate(chunks)
             return group.select(values)
         except FileNotFoundError as error:
-            raise CorruptError(f"{self._name(group)}: the file is missing; {_remedy(group)}") from error
+            raise CorruptError(f"{path}, row group {group.index}: the file is missing; {remedy}") from error
         except (OSError, KeyError, pa.ArrowException, DatasetError) as error:
-            storage.ask(self._version.filesystem, f"{self._version.root}/{group.file}")
-            raise CorruptError(f"{self._name(group)}: {error}; {_remedy(group)}") from error
+            storage.ask(self._version.filesystem, path)
+            raise CorruptError(f"{path}, row group {group.index}: {error}; {remedy}") from error
 
     def _decode(self, group: RowGroup) -> pa.Table:
         with self._version.filesystem.open_input_file(f"{self._version.root}/{group.file}") as source:
             footer = self._footer(group, source)
             self._check_claims(group, footer)
-            content = self._bytes(group, source)
+            content = self._memory.lend(group.bytes).data  # used again: fresh memory would take longer to touch than to fill
+            source.seek(group.offset)
+            if (got := source.readinto(content)) != group.bytes:
+                raise DatasetError(f"the file ends {group.bytes - got} bytes before it does")
         _check(content, group.checksum, "its bytes")
         excerpt = _Excerpt(content, group.offset)
         with pq.ParquetFile(excerpt, metadata=footer, page_checksum_verification=not group.checksum, pre_buffer=False) as file:
@@ -77,14 +81,6 @@ class Reader:
         if table.num_rows != group.stored_rows:
             raise DatasetError(f"it has {table.num_rows} rows; the manifest says {group.stored_rows}")
         return table
-
-    def _bytes(self, group: RowGroup, source: pa.NativeFile) -> memoryview:
-        """Bytes of the row group, in memory that is used again: fresh memory would take longer to touch than to fill."""
-        content = self._memory.lend(group.bytes).data
-        source.seek(group.offset)
-        if (got := source.readinto(content)) != group.bytes:
-            raise DatasetError(f"the file ends {group.bytes - got} bytes before it does")
-        return content
 
     def _footer(self, group: RowGroup, source: pa.NativeFile) -> pq.FileMetaData:
         """The file's footer, cached; its offset is known, so that it takes one read."""
@@ -115,9 +111,6 @@ class Reader:
         if max(group.bytes, claimed.total_byte_size) > UNCOMPRESSED_SLACK * expected + 2**20:
             raise DatasetError(f"its pages are {group.bytes} bytes and unpack to {claimed.total_byte_size}; its rows take {expected}")
 
-    def _name(self, group: RowGroup) -> str:
-        return f"{self._version.root}/{group.file}, row group {group.index}"
-
 
 class _Excerpt:
     """A file-like object with one span of a file's bytes, at the offsets of the whole file."""
@@ -145,14 +138,6 @@ class _Excerpt:
     def close(self) -> None: ...
 
 
-def _remedy(group: RowGroup) -> str:
-    return RESTORE if group.checksum else _REOPEN
-
-
 def _check(content: bytes | memoryview, expected: str, subject: str) -> None:
     if expected and (actual := checksum(content)) != expected:
         raise DatasetError(f"{subject} have the checksum {actual[:12]}, and {expected[:12]} when they were written")
-
-
-def _join(chunks: list[np.ndarray]) -> np.ndarray:
-    return chunks[0] if len(chunks) == 1 else np.concatenate(chunks)

@@ -16,8 +16,6 @@ _CLOSED: dict[str, str | bool | int | float | list[str]] = {
 }
 _FIXED = ("SET GLOBAL TimeZone = 'UTC'", "SET GLOBAL lock_configuration = true")
 """DuckDB takes its time zone from the machine, and knows it only once it is connected."""
-_FAILED = ""
-"""A reserved column name."""
 
 
 def open_locked_database() -> duckdb.DuckDBPyConnection:
@@ -39,15 +37,20 @@ class Evaluator:
         self._database.close()
 
     def columns(self, rows: pa.Table, expressions: Mapping[str, str]) -> tuple[pa.Table, list[str | None]]:
-        """A column for each expression, NULL in rows for which it fails, and for each row the first failure, None if there is none.
-
-        Raises duckdb.Error if the expressions are invalid for these columns. Columns passed through unchanged do not go through DuckDB.
-        """
+        """A column for each expression, NULL in rows for which it fails, and for each row the first failure, None if there is none. Raises
+        duckdb.Error if the expressions are invalid for these columns. Columns passed through unchanged do not go through DuckDB."""
         plain = {quote_identifier(name): name for name in rows.column_names}
         computed = {name: text for name, text in expressions.items() if text not in plain}
-        results = self._compute(rows, computed)
+        results, failed = dict[str, pa.ChunkedArray](), [None] * len(rows)
+        if computed:
+            # TRY is NULL if its expression fails; a struct never is.
+            tried = ", ".join(f"TRY({{'value': {text}}}) AS c{number}" for number, text in enumerate(computed.values()))
+            values = ", ".join(f"c{number}.value AS c{number}" for number in range(len(computed)))
+            first_failed = " ".join(f"WHEN c{number} IS NULL THEN {_text(name)}" for number, name in enumerate(computed))
+            table = self._select(rows, f"SELECT {values}, CASE {first_failed} END AS failed FROM (SELECT {tried} FROM raw)")
+            *arrays, failures = table.columns
+            results, failed = dict(zip(computed, arrays, strict=True)), failures.to_pylist()
         columns = {name: rows[plain[text]] if text in plain else results[name] for name, text in expressions.items()}
-        failed = results[_FAILED].to_pylist() if computed else [None] * len(rows)
         return pa.table(columns), [name and f"{name} cannot be computed" for name in failed]
 
     def types(self, columns: pa.Schema, expressions: Iterable[str]) -> list[pa.DataType]:
@@ -73,17 +76,6 @@ class Evaluator:
         remaining = iter(errors)
         all_reasons = [next(remaining) if reason is None else reason for reason in reasons.to_pylist()]
         return columns.filter(pa.array([error is None for error in errors], pa.bool_())), pa.array(all_reasons, pa.string())
-
-    def _compute(self, rows: pa.Table, expressions: Mapping[str, str]) -> dict[str, pa.ChunkedArray]:
-        """The expressions' columns, and an additional one, FAILED, with the name of the first that fails."""
-        if not expressions:
-            return {}
-        # TRY is NULL if its expression fails; a struct never is.
-        tried = ", ".join(f"TRY({{'value': {text}}}) AS c{number}" for number, text in enumerate(expressions.values()))
-        values = ", ".join(f"c{number}.value AS c{number}" for number in range(len(expressions)))
-        failed = " ".join(f"WHEN c{number} IS NULL THEN {_text(name)}" for number, name in enumerate(expressions))
-        table = self._select(rows, f"SELECT {values}, CASE {failed} END AS failed FROM (SELECT {tried} FROM raw)")
-        return dict(zip([*expressions, _FAILED], table.columns, strict=True))
 
     def _select(self, raw: pa.Table, query: str) -> pa.Table:
         connection = self._database.cursor()

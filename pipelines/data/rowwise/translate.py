@@ -5,7 +5,7 @@ to have the same meaning in both engines are translated; ETL then compares their
 uses decimals and the other floats: the types of all subexpressions have to agree, and casts among them must not depend on the engine."""
 
 import re
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain, count, pairwise
@@ -16,20 +16,6 @@ import pyarrow.types as types
 import sqlglot
 from sqlglot import Token, TokenType, exp
 from sqlglot.errors import SqlglotError
-
-
-class UntranslatableError(Exception):
-    """Names the part of a query that cannot be computed row by row without Spark."""
-
-
-@contextmanager
-def duckdb_errors() -> Iterator[None]:
-    """Around the comparison of a translation: turns DuckDB's errors into UntranslatableError."""
-    try:
-        yield
-    except duckdb.Error as error:
-        raise UntranslatableError(next(iter(str(error).splitlines()), type(error).__name__)) from error
-
 
 DIALECT = "databricks"
 Expression = exp.Expr
@@ -48,7 +34,17 @@ _TYPES = {
 _BEFORE_ALL = (TokenType.SELECT, TokenType.COMMA, TokenType.DOT)
 """What stands before a star that is all columns, and no product."""
 _SELECT = {"with_", "expressions", "from_", "where"}
-
+_CONSTANT = (exp.Literal, exp.Null, exp.Boolean)
+_CASTS = {
+    "whole": {"whole", "floating", "text"}, "truth": {"truth", "whole", "text"}, "floating": {"floating"}, "text": {"text"},
+    "date": {"date", "text"},
+}  # fmt: skip
+"""Casts between kinds of types. A sample cannot show that two engines agree on all formats and roundings of numbers."""
+_OF_ONE_SORT = (exp.Concat, exp.DPipe, exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.NullSafeEQ, exp.In, exp.Between)
+"""Operators whose operands must all be text, or none: otherwise an engine casts some."""
+_SORTS = {
+    "whole": types.is_integer, "truth": types.is_boolean, "floating": types.is_floating, "text": types.is_string, "date": types.is_date,
+}  # fmt: skip
 
 _DIGITS = "[+-]?(?:[0-9]+[.]?[0-9]*|[.][0-9]+)(?:[eE][+-]?[0-9]+)?"
 _PADDING = r"[\x00-\x20]*"
@@ -65,6 +61,19 @@ _SAFE_PATTERN = re.compile(
 """Regular expressions that mean the same to Java and RE2: without escapes, dots, flags, and anchors but at their ends."""
 _LINE_END = r"(?:\r\n|[\n\r\x{85}\x{2028}\x{2029}])?$"
 """What `$` is to Java: the end, or before the last line break."""
+
+
+class UntranslatableError(Exception):
+    """Names the part of a query that cannot be computed row by row without Spark."""
+
+
+@contextmanager
+def duckdb_errors() -> Iterator[None]:
+    """Around the comparison of a translation: turns DuckDB's errors into UntranslatableError."""
+    try:
+        yield
+    except duckdb.Error as error:
+        raise UntranslatableError(next(iter(str(error).splitlines()), type(error).__name__)) from error
 
 
 @dataclass(frozen=True)
@@ -84,7 +93,9 @@ class Rowwise:
 
 def rowwise(sql: str, tables: Mapping[str, Iterable[str]]) -> list[Rowwise]:
     """Branches of a query's UNION ALL, usually one. `tables` are the raw tables' columns. Raises UntranslatableError."""
-    raw = {name.lower(): [Rowwise(name, {column.lower(): _column(column) for column in columns}, {})] for name, columns in tables.items()}
+    raw = {}
+    for name, columns in tables.items():
+        raw[name.lower()] = [Rowwise(name, {column.lower(): exp.column(column, quoted=True) for column in columns}, {})]
     return _branches(_parse(sql), raw)
 
 
@@ -96,7 +107,7 @@ def carry_column(sql: str, name: str) -> str:
         token.end + 1 for number, token in enumerate(tokens) if token.token_type == TokenType.SELECT and not _has_star(tokens[number:])
     ]
     parts = [sql[start:end] for start, end in pairwise([0, *places, len(sql)])]
-    return f" {_column(name).sql(dialect=DIALECT)},".join(parts)
+    return f" {exp.column(name, quoted=True).sql(dialect=DIALECT)},".join(parts)
 
 
 def _has_star(tokens: Sequence[Token]) -> bool:
@@ -131,7 +142,6 @@ def to_duckdb_sql(expression: exp.Expr) -> str:
 
 
 def columns_in(expression: exp.Expr) -> set[str]:
-    """The raw columns that an expression reads."""
     return {column.name for column in expression.find_all(exp.Column)}
 
 
@@ -161,10 +171,6 @@ def _parse_condition(sql: str) -> exp.Expr:
         raise UntranslatableError("it is no condition")
     condition: exp.Expr = query.expressions[0]
     return condition
-
-
-def _column(name: str) -> exp.Expr:
-    return exp.column(name, quoted=True)
 
 
 def _branches(node: exp.Expr, sources: Mapping[str, list[Rowwise]]) -> list[Rowwise]:
@@ -235,13 +241,11 @@ def _select(select: exp.Select, alias: str, source: Rowwise) -> Rowwise:
     conditions = dict(source.conditions)
     if where := select.args.get("where"):
         for condition in where.this.flatten() if isinstance(where.this, exp.And) else [where.this]:
-            conditions[_free(f"WHERE {condition.sql(dialect=DIALECT)}", conditions)] = _inline(condition, source.columns, alias)
+            name = f"WHERE {condition.sql(dialect=DIALECT)}"
+            # An inner and an outer WHERE with the same SQL may refer to different columns.
+            free = next(free for free in chain([name], (f"{name} ({number})" for number in count(2))) if free not in conditions)
+            conditions[free] = _inline(condition, source.columns, alias)
     return Rowwise(source.table, columns, conditions)
-
-
-def _free(name: str, names: Container[str]) -> str:
-    """The name, or the name with a number: an inner and an outer WHERE with the same SQL may refer to different columns."""
-    return next(free for free in chain([name], (f"{name} ({number})" for number in count(2))) if free not in names)
 
 
 def _inline(expression: exp.Expr, scope: Mapping[str, exp.Expr], alias: str) -> exp.Expr:
@@ -270,9 +274,12 @@ def is_number_of_text(node: exp.Expr) -> bool:
 def _strict(node: exp.Expr) -> exp.Expr:
     """Reproduces Spark: division by zero raises, DIV gives bigint, counts are int, TRIM removes only blanks, texts match as in Java."""
     if isinstance(node, exp.RegexpLike):
-        return exp.Var(this=f"REGEXP_MATCHES({_duckdb(node.this)}, {_quote(_pattern_for_re2(node.expression))})")
-    if isinstance(node, exp.Translate) and not (_is_plain(node.args["from_"]) and _is_plain(node.args["to"])):
-        raise UntranslatableError(f"{node.sql(dialect=DIALECT)[:60]} translates by no text")
+        pattern = _pattern_for_re2(node.expression).replace("'", "''")
+        return exp.Var(this=f"REGEXP_MATCHES({_duckdb(node.this)}, '{pattern}')")
+    if isinstance(node, exp.Translate):
+        constants = [text for text in (node.args["from_"], node.args["to"]) if isinstance(text, exp.Literal) and text.is_string]
+        if len(constants) < 2 or any("\0" in text.name for text in constants):  # which Spark takes for a text's end
+            raise UntranslatableError(f"{node.sql(dialect=DIALECT)[:60]} translates by no text")
     if is_number_of_text(node):
         return exp.Var(this=_NUMBER_OF_TEXT.format(text=f"CAST({_duckdb(node.this)} AS VARCHAR)"))
     if isinstance(node, exp.Trim) and not node.expression:
@@ -302,26 +309,6 @@ def _pattern_for_re2(pattern: exp.Expr) -> str:
     return f"{text[:-1]}{_LINE_END}" if text.endswith("$") else text
 
 
-def _is_plain(literal: exp.Expr) -> bool:
-    """Whether a node is a constant text without the character that Spark takes for its end."""
-    text = literal.name
-    return isinstance(literal, exp.Literal) and literal.is_string and "\0" not in text
-
-
-def _quote(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
-
-
-_CONSTANT = (exp.Literal, exp.Null, exp.Boolean)
-_CASTS = {
-    "whole": {"whole", "floating", "text"}, "truth": {"truth", "whole", "text"}, "floating": {"floating"}, "text": {"text"},
-    "date": {"date", "text"},
-}  # fmt: skip
-"""Casts between kinds of types. A sample cannot show that two engines agree on all formats and roundings of numbers."""
-_OF_ONE_SORT = (exp.Concat, exp.DPipe, exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.NullSafeEQ, exp.In, exp.Between)
-"""Operators whose operands must all be text, or none: otherwise an engine casts some."""
-
-
 def subexpressions(expressions: Iterable[exp.Expr]) -> dict[str, str]:
     """All subexpressions except constants, as Spark's SQL and as DuckDB's."""
     return {part.sql(dialect=DIALECT): to_duckdb_sql(part) for expression in expressions for part in _walk_computed(expression)}
@@ -331,10 +318,12 @@ def check_casts(expressions: Iterable[exp.Expr], kinds: Mapping[str, pa.DataType
     """Raise UntranslatableError for a cast whose result depends on the engine. `kinds` are the subexpressions' types, by Spark's SQL."""
 
     def sort(node: exp.Expr) -> str:
-        return _sort(columns.field(node.name).type if isinstance(node, exp.Column) else kinds[node.sql(dialect=DIALECT)])
+        kind = columns.field(node.name).type if isinstance(node, exp.Column) else kinds[node.sql(dialect=DIALECT)]
+        return next((name for name, is_sort in _SORTS.items() if is_sort(kind)), str(kind))
 
     for part in (part for expression in expressions for part in _walk_computed(expression)):
-        sorts = {sort(operand) for operand in _operands(part)}
+        operands = [] if isinstance(part, exp.Case) else [child.unnest() for child in part.iter_expressions()]
+        sorts = {sort(operand) for operand in operands if not isinstance(operand, (*_CONSTANT, exp.DataType, exp.Tuple))}
         if isinstance(part, exp.Cast):
             wrong = not is_number_of_text(part) and any(sort(part) not in _CASTS.get(operand, ()) for operand in sorts)
         else:
@@ -348,21 +337,3 @@ def _walk_computed(expression: exp.Expr) -> Iterator[exp.Expr]:
     for node in expression.walk():
         if not isinstance(node, passed) and not (isinstance(node, exp.If) and isinstance(node.parent, exp.Case)):
             yield node
-
-
-def _operands(part: exp.Expr) -> Iterator[exp.Expr]:
-    """The operands of a node except constants; none for a Case."""
-    for child in (child.unnest() for child in part.iter_expressions()):
-        if not isinstance(child, (*_CONSTANT, exp.DataType, exp.Tuple)) and not isinstance(part, exp.Case):
-            yield child
-
-
-def _sort(kind: pa.DataType) -> str:
-    sorts = {
-        "whole": types.is_integer,
-        "truth": types.is_boolean,
-        "floating": types.is_floating,
-        "text": types.is_string,
-        "date": types.is_date,
-    }
-    return next((name for name, is_sort in sorts.items() if is_sort(kind)), str(kind))

@@ -11,12 +11,11 @@
 
 1. `schema`    tensor columns, as Arrow fields and as NumPy arrays.
 2. `parts`     writes one part file, and digests its row groups.
-3. `manifest`  describes a version and its digest; `checksummed_json` is JSON with its own checksum; `sources` writes the
-               tables beside it, one of which lists the raw files.
-4. `storage`   the file operations that make a version visible complete or not at all.
-5. `commit`    turns an `attempt` into a version, if its row counts agree (`balance`).
-   `raw_rows`  are rows as they were, which only pages show.
-   `columns`   reads single columns, and `folds` selects the splits of one training of a cross-validation.
-6. `data_profile`  what an ETL knows about its data beyond the manifest, for pages and MLflow.
-7. `versions`  finds and opens a version; `plain` opens a folder of any Parquet files as one, or writes one from arrays.
+3. `manifest`  describes a version, its row counts and its digest.
+4. `storage`   the file operations that make a version visible complete or not at all, and JSON with its own checksum.
+5. `commit`    turns an attempt into a version, if its row counts agree. `raw_inputs` are the tables beside the manifest, one of which lists
+               the raw files, and rows as they were, which only pages show.
+6. `versions`  finds and opens a version, and reads single columns; `cross_validation` selects the splits of one training; `plain` opens a
+               folder of any Parquet files as a version, or writes one from arrays.
+7. `data_profile`  what an ETL knows about its data beyond the manifest, for pages and MLflow.
 """

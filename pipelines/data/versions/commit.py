@@ -23,6 +23,10 @@ from pipelines.data.versions.raw_inputs import RAW_ROWS, Sources, source_summari
 from pipelines.errors import DatasetError
 
 REPORT_SCHEMA = "report string"
+log = logging.getLogger(__name__)
+DEBRIS_AGE_SECONDS = 24 * 3600
+FOLDERS, FILES = ("data", "quarantine", RAW_ROWS), ("row_groups", "sources")
+"""Prefixes of an attempt's folders and Parquet files; a hyphen and its name follow."""
 
 
 @dataclass(frozen=True)
@@ -95,13 +99,6 @@ def merge_reports(texts: list[str]) -> Report:
         counts = {name: Counter(values[name]) for name in ("refused", "quarantine")}
         report.add(Report(**{**values, **counts, "row_groups": groups}))
     return report
-
-
-log = logging.getLogger(__name__)
-
-DEBRIS_AGE_SECONDS = 24 * 3600
-FOLDERS, FILES = ("data", "quarantine", RAW_ROWS), ("row_groups", "sources")
-"""Prefixes of an attempt's folders and Parquet files; a hyphen and its name follow."""
 
 
 def commit(

@@ -6,8 +6,7 @@ the test is the last of the three, and later folds are left out. Its row groups 
 number of its rows in each."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 from pyarrow.fs import FileSystem
@@ -52,20 +51,14 @@ def time_fold_splits(training: int) -> dict[str, tuple[int, ...]]:
     return dict(zip(SPLITS, (tuple(range(1, training + 1)), (training + 1,), (training + 2,)), strict=True))
 
 
-def fold_place(folds: Folds, training: int) -> tuple[str, int]:
-    """The column and the fold of a training, counted from 1 over all repeats."""
-    number = training
-    for column, rows in folds.rows.items():
-        if number <= len(rows):
-            return column, number
-        number -= len(rows)
-    raise AssertionError(f"there are {folds.trainings} trainings, and none {training}")
-
-
 def training_splits(folds: Folds, training: int) -> tuple[str, dict[str, tuple[int, ...]]]:
     """The column of folds, and the folds of each split, of a training, counted from 1 over all repeats."""
-    column, fold = fold_place(folds, training)
-    return column, time_fold_splits(training) if folds.by_time else fold_splits(len(folds.rows[column]), fold)
+    fold = training
+    for column, rows in folds.rows.items():
+        if fold <= len(rows):
+            return column, time_fold_splits(training) if folds.by_time else fold_splits(len(rows), fold)
+        fold -= len(rows)
+    raise AssertionError(f"there are {folds.trainings} trainings, and none {training}")
 
 
 def training_rows(folds: Folds, training: int) -> int:
@@ -75,17 +68,15 @@ def training_rows(folds: Folds, training: int) -> int:
 
 
 def select_fold(version: Version, training: int) -> Version:
-    """The version with the splits of one training of the cross-validation, counted from 1 over all repeats.
-
-    Raises CorruptError if a file is damaged.
-    """
+    """The version with the splits of one training of the cross-validation, counted from 1 over all repeats. Raises CorruptError if a file
+    is damaged."""
     folds = version.manifest.folds
     assert folds is not None, "the config has folds, which is part of the identity of a version"
     column, by_split = training_splits(folds, training)
     tensor_column = version.manifest.encoders[column].column
     values = read_stored_columns(version.filesystem, version.root, version.row_groups, [tensor_column])
     groups = [
-        FoldRowGroup(**_row_group_fields(group, split, rows), rows_in_file=group.rows, fold_column=column, folds=numbers)
+        FoldRowGroup(**{**vars(group), "split": split, "rows": rows}, rows_in_file=group.rows, fold_column=column, folds=numbers)
         for split, numbers in by_split.items()
         for group, arrays in zip(version.row_groups, values, strict=True)
         if (rows := int(np.isin(arrays[column], numbers).sum()))
@@ -93,11 +84,6 @@ def select_fold(version: Version, training: int) -> Version:
     splits = split_summaries(version.manifest.encoders, groups)
     update = {"splits": splits, "folds": folds.model_copy(update={"selected": training})}
     return replace(version, manifest=version.manifest.model_copy(update=update), row_groups=tuple(groups))
-
-
-def _row_group_fields(group: RowGroup, split: str, rows: int) -> dict[str, Any]:
-    """The fields of a row group of which so many rows are in a split."""
-    return {**{field.name: getattr(group, field.name) for field in fields(RowGroup)}, "split": split, "rows": rows}
 
 
 def open_fold(config: Config) -> Version:

@@ -1,7 +1,7 @@
 """The manifest of a version, with the row counts of all stages, and the digest of its content."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Annotated, Any, Literal
@@ -16,6 +16,12 @@ from pipelines.data.versions.schema import TensorColumn, schema_from_text
 from pipelines.data.versions.storage import seal, unseal
 from pipelines.errors import CorruptError, DatasetError, OutdatedError
 from pipelines.runtime.notebook_html import html_summary
+
+FORMAT = 2
+SPLITS = ("train", "validation", "test")
+DAMAGED = "the version is damaged: remove its folder, and run jobs/etl.py again"
+RESTORE = "restore the file, or remove the version's folder and run jobs/etl.py again"
+"""Of a damaged part: ETL alone would find the version up to date."""
 
 
 class TableBalance(Section):
@@ -49,31 +55,23 @@ class Balance(Section):
 def check_balance(balance: Balance, in_parts: int, in_quarantine: int) -> None:
     """Raises DatasetError, with the numbers, if a row is lost or comes twice. `in_parts` and `in_quarantine` are the rows
     of the files that a version names."""
-    if faults := list(_faults(balance, in_parts, in_quarantine)):
+    faults = [
+        f"{table.parsed:,} records of {name} were parsed, {table.handed_on:,} handed on and {table.refused:,} refused"
+        for name, table in balance.tables.items()
+        if table.parsed != table.handed_on + table.refused
+    ]
+    if balance.query != balance.taken + balance.refused:
+        faults.append(f"the query gave {balance.query:,} rows, of which {balance.taken:,} were taken and {balance.refused:,} refused")
+    if balance.made != in_parts:
+        faults.append(f"{balance.taken:,} rows taken make {balance.made:,} rows, and the parts hold {in_parts:,}")
+    refused = balance.refused + sum(table.refused for table in balance.tables.values())
+    if refused != in_quarantine:
+        faults.append(f"{refused:,} rows were refused, and the quarantine holds {in_quarantine:,}")
+    if faults:
         raise DatasetError(
             f"rows do not balance, so that nothing is committed: {'; '.join(faults)}; run again, and if it happens again, "
             "look for what in source.query or source.expect gives other rows each time it is computed"
         )
-
-
-def _faults(balance: Balance, in_parts: int, in_quarantine: int) -> Iterator[str]:
-    for name, table in balance.tables.items():
-        if table.parsed != table.handed_on + table.refused:
-            yield f"{table.parsed:,} records of {name} were parsed, {table.handed_on:,} handed on and {table.refused:,} refused"
-    if balance.query != balance.taken + balance.refused:
-        yield f"the query gave {balance.query:,} rows, of which {balance.taken:,} were taken and {balance.refused:,} refused"
-    if balance.made != in_parts:
-        yield f"{balance.taken:,} rows taken make {balance.made:,} rows, and the parts hold {in_parts:,}"
-    refused = balance.refused + sum(table.refused for table in balance.tables.values())
-    if refused != in_quarantine:
-        yield f"{refused:,} rows were refused, and the quarantine holds {in_quarantine:,}"
-
-
-FORMAT = 2
-SPLITS = ("train", "validation", "test")
-DAMAGED = "the version is damaged: remove its folder, and run jobs/etl.py again"
-RESTORE = "restore the file, or remove the version's folder and run jobs/etl.py again"
-"""Of a damaged part: ETL alone would find the version up to date."""
 
 
 def _is_schema(text: str) -> str:
@@ -266,19 +264,18 @@ def tensor_columns(encoders: Mapping[str, FittedEncoder]) -> tuple[TensorColumn,
 def split_summaries(encoders: dict[str, FittedEncoder], row_groups: Iterable[RowGroup]) -> dict[str, SplitSummary]:
     """A summary of every split, including those without rows."""
     row_bytes = sum(column.row_bytes for column in tensor_columns(encoders))
-    groups = list(row_groups)
-    return {split: _summary([group for group in groups if group.split == split], row_bytes) for split in SPLITS}
-
-
-def _summary(groups: list[RowGroup], row_bytes: int) -> SplitSummary:
-    rows = sum(group.rows for group in groups)
-    return SplitSummary(
-        rows=rows,
-        parts=len({group.part for group in groups}),
-        row_groups=len(groups),
-        bytes=sum(group.bytes for group in groups),
-        decoded_bytes=rows * row_bytes,
-    )
+    summaries, all_groups = {}, list(row_groups)
+    for split in SPLITS:
+        groups = [group for group in all_groups if group.split == split]
+        rows = sum(group.rows for group in groups)
+        summaries[split] = SplitSummary(
+            rows=rows,
+            parts=len({group.part for group in groups}),
+            row_groups=len(groups),
+            bytes=sum(group.bytes for group in groups),
+            decoded_bytes=rows * row_bytes,
+        )
+    return summaries
 
 
 def content_digest(encoders: dict[str, FittedEncoder], row_groups: Iterable[RowGroup]) -> str:

@@ -6,7 +6,6 @@ every read, before decoding. XXH3 of 128 bits takes 0.04 ns per byte, Parquet's 
 a SHA-256 0.6. It detects faults as reliably as they do, but is no defence against forgery, like a manifest without a key.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from hashlib import sha256
 
@@ -100,7 +99,7 @@ def write_part(
     help only integers, and cost floats time and space.
     """
     whole_numbers = [column.name for column in columns if not column.shape and "int" in column.dtype]
-    groups: list[tuple[int, _Span, str]] = []
+    groups: list[tuple[int, tuple[int, int, str], str]] = []
     with filesystem.open_output_stream(f"{root}/{file}") as stream:
         summed = _Summed(stream)
         with pq.ParquetWriter(
@@ -113,28 +112,15 @@ def write_part(
             write_statistics=False,
             store_schema=True,
         ) as writer:
-            for rows in _slices(table, rows_per_group(columns, row_group_bytes)):
+            most_rows = rows_per_group(columns, row_group_bytes)
+            for rows in (table.slice(start, most_rows) for start in range(0, len(table), most_rows)):
                 writer.write_table(rows, row_group_size=len(rows))
                 groups.append((len(rows), summed.cut(), row_group_digest(columns, rows)))
-        footer = summed.cut()
+        footer_offset, _, footer_checksum = summed.cut()
     return [
-        RowGroup(split, part, index, file, rows, span.offset, span.bytes, span.checksum, footer.offset, footer.checksum, digest)
+        RowGroup(split, part, index, file, rows, *span, footer_offset, footer_checksum, digest)
         for index, (rows, span, digest) in enumerate(groups)
     ]
-
-
-def _slices(table: pa.Table, rows: int) -> Iterator[pa.Table]:
-    for start in range(0, len(table), rows):
-        yield table.slice(start, rows)
-
-
-@dataclass(frozen=True)
-class _Span:
-    """Consecutive bytes of a file."""
-
-    offset: int
-    bytes: int
-    checksum: str
 
 
 class _Summed:
@@ -150,9 +136,9 @@ class _Summed:
         self._end += len(data)
         return self._stream.write(data)
 
-    def cut(self) -> _Span:
-        """The span written since the last cut."""
-        span = _Span(self._start, self._end - self._start, self._sum.hexdigest())
+    def cut(self) -> tuple[int, int, str]:
+        """Offset, number and checksum of the bytes written since the last cut."""
+        span = self._start, self._end - self._start, self._sum.hexdigest()
         self._sum, self._start = xxh3_128(), self._end
         return span
 

@@ -40,7 +40,7 @@ def open_parquet(path: str, target: str, split: str = "train", classes: int | No
     columns, schema = tuple[TensorColumn, ...](), pa.schema([])
     groups: list[RowGroup] = []
     for part, entry in enumerate(files):
-        footer, footer_bytes = _footer(filesystem, entry.path)
+        footer, footer_bytes = _read_footer(filesystem, entry.path)
         schema = footer.schema.to_arrow_schema()
         declared = tuple(_column(field, target, entry.path, classes) for field in schema)
         if columns and declared != columns:
@@ -49,11 +49,24 @@ def open_parquet(path: str, target: str, split: str = "train", classes: int | No
             )
         columns = declared
         file = entry.path.removeprefix(root).lstrip("/")
-        groups += _row_groups(_split(file) or split, part, file, footer, footer_bytes, entry.size)
+        groups += _row_groups(split, part, file, footer, footer_bytes, entry.size)
     if target not in {column.name for column in columns}:
         raise DatasetError(f"{path} has no column {target}; it has {_names(columns)}")
-    raw_schema = schema_to_text(pa.schema([field.remove_metadata() for field in schema]))
-    return Version(filesystem, root, _manifest(columns, groups).model_copy(update={"raw_schema": raw_schema}), tuple(groups))
+    encoders = {
+        name: encoder.model_copy(update={"state": {"dtype": encoder.column.dtype, "impute": None}})
+        for name, encoder in identity_encoders(columns).items()
+    }  # with the state that a served model needs: integers and float64 stay what they are
+    digest = content_digest(encoders, groups)
+    manifest = Manifest(
+        name="plain",
+        version=digest[:12],
+        digest=digest,
+        attempt="",
+        encoders=encoders,
+        splits=split_summaries(encoders, groups),
+        raw_schema=schema_to_text(pa.schema([field.remove_metadata() for field in schema])),
+    )
+    return Version(filesystem, root, manifest, tuple(groups))
 
 
 def identity_encoders(columns: tuple[TensorColumn, ...]) -> dict[str, FittedEncoder]:
@@ -62,7 +75,7 @@ def identity_encoders(columns: tuple[TensorColumn, ...]) -> dict[str, FittedEnco
     return {column.name: FittedEncoder(feature=feature, inputs=(column.name,), state={}, column=column) for column in columns}
 
 
-def _footer(filesystem: FileSystem, path: str) -> tuple[pq.FileMetaData, bytes]:
+def _read_footer(filesystem: FileSystem, path: str) -> tuple[pq.FileMetaData, bytes]:
     """A file's footer, and its bytes up to the end of the file."""
     try:
         with filesystem.open_input_file(path) as file:
@@ -74,26 +87,21 @@ def _footer(filesystem: FileSystem, path: str) -> tuple[pq.FileMetaData, bytes]:
 
 
 def _row_groups(split: str, part: int, file: str, footer: pq.FileMetaData, footer_bytes: bytes, size: int) -> list[RowGroup]:
-    """The row groups of a file. Their digest is one for all of them, of what is known of the file without reading its rows."""
+    """The row groups of a file, of the split that its first folder names, as in `train/…` or `split=train/…`, else of `split`. Their digest
+    is one for all of them, of what is known of the file without reading its rows."""
+    folder = file.partition("/")[0].removeprefix("split=")
+    split = folder if "/" in file and folder in SPLITS else split
     digest = sha256(f"{file} {size}\n".encode() + footer_bytes).hexdigest()
     end = size - len(footer_bytes), checksum(footer_bytes), digest
-    spans = [(group.num_rows, *_span(group)) for group in map(footer.row_group, range(footer.num_row_groups))]
-    return [RowGroup(split, part, index, file, *span, "", *end) for index, span in enumerate(spans)]
-
-
-def _span(group: pq.RowGroupMetaData) -> tuple[int, int]:
-    """Offset and number of a row group's bytes."""
-    chunks = [group.column(number) for number in range(group.num_columns)]
-    starts = [min(filter(None, (chunk.dictionary_page_offset, chunk.data_page_offset)), default=0) for chunk in chunks]
-    ends = [start + chunk.total_compressed_size for start, chunk in zip(starts, chunks, strict=True)]
-    first = min(starts, default=0)
-    return first, max(ends, default=0) - first
-
-
-def _split(file: str) -> str:
-    """The split that the first folder of a relative path names, as in `train/…` or `split=train/…`; empty for none."""
-    folder = file.partition("/")[0].removeprefix("split=")
-    return folder if "/" in file and folder in SPLITS else ""
+    groups = []
+    for index in range(footer.num_row_groups):
+        group = footer.row_group(index)
+        chunks = [group.column(number) for number in range(group.num_columns)]
+        starts = [min(filter(None, (chunk.dictionary_page_offset, chunk.data_page_offset)), default=0) for chunk in chunks]
+        ends = [start + chunk.total_compressed_size for start, chunk in zip(starts, chunks, strict=True)]
+        first = min(starts, default=0)
+        groups.append(RowGroup(split, part, index, file, group.num_rows, first, max(ends, default=0) - first, "", *end))
+    return groups
 
 
 def _column(field: pa.Field, target: str, path: str, classes: int | None) -> TensorColumn:
@@ -110,17 +118,6 @@ def _column(field: pa.Field, target: str, path: str, classes: int | None) -> Ten
 
 def _names(columns: tuple[TensorColumn, ...]) -> str:
     return name_list([f"{column.name} {column.dtype}" for column in columns])
-
-
-def _manifest(columns: tuple[TensorColumn, ...], groups: list[RowGroup]) -> Manifest:
-    # With the state that a served model needs: integers and float64 stay what they are.
-    encoders = {
-        name: encoder.model_copy(update={"state": {"dtype": encoder.column.dtype, "impute": None}})
-        for name, encoder in identity_encoders(columns).items()
-    }
-    digest = content_digest(encoders, groups)
-    splits = split_summaries(encoders, groups)
-    return Manifest(name="plain", version=digest[:12], digest=digest, attempt="", encoders=encoders, splits=splits)
 
 
 # ETL names versions by their inputs, and attempts by a random name; here there is one of each per path.

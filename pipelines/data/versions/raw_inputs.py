@@ -1,4 +1,4 @@
-"""What a version keeps of its raw inputs, beside the data: the list of the raw files, and rows of the query as they were before they were
+"""The raw inputs that a version keeps beside its data: the list of the raw files, and rows of the query as they were before they were
 encoded. Nothing of them enters a version's digest.
 
 There may be millions of files, so the manifest, which is part of every model, has only a summary of each table, and the checksum of the
@@ -20,6 +20,15 @@ from pipelines.data.versions import storage
 from pipelines.data.versions.manifest import DAMAGED, SourceSummary
 from pipelines.data.versions.storage import checksum
 from pipelines.errors import CorruptError
+
+_SOURCES_SCHEMA = pa.schema({"table": pa.string(), "path": pa.string(), "bytes": pa.int64(), "checksum": pa.string()})
+RAW_ROWS = "rows"
+"""Prefix of the folder of raw rows; a hyphen and the attempt's name follow."""
+MOST_ROWS = 1_000_000
+"""Rows of a split up to which raw rows are kept, which bounds time and space of an ETL."""
+MOST_COLUMNS = 200
+"""Columns of raw rows that are kept, those of the key first. Bytes and nested values are not."""
+_RAW_ROWS_FILE = re.compile(r"part-(\d+)-")
 
 
 def write_table(filesystem: FileSystem, path: str, table: pa.Table) -> str:
@@ -49,9 +58,6 @@ def read_table(filesystem: FileSystem, path: str, schema: pa.Schema, expected_ch
     return table
 
 
-_SCHEMA = pa.schema({"table": pa.string(), "path": pa.string(), "bytes": pa.int64(), "checksum": pa.string()})
-
-
 @dataclass(frozen=True, order=True)
 class SourceFile:
     """One file of a raw table when it was read."""
@@ -68,41 +74,27 @@ Sources = dict[str, tuple[SourceFile, ...]]
 
 def source_summaries(sources: Sources) -> dict[str, SourceSummary]:
     """The summary of each table, for the manifest."""
-    return {
-        table: SourceSummary(files=len(files), bytes=sum(file.bytes for file in files), digest=_digest(files))
-        for table, files in sources.items()
-    }
+    summaries = {}
+    for table, files in sources.items():
+        digest = sha256()
+        for file in sorted(files):  # by path, which may contain any character: each file is hashed as a line of JSON
+            digest.update(json.dumps([file.path, file.bytes, file.checksum]).encode() + b"\n")
+        summaries[table] = SourceSummary(files=len(files), bytes=sum(file.bytes for file in files), digest=digest.hexdigest())
+    return summaries
 
 
 def write_sources(filesystem: FileSystem, path: str, sources: Sources) -> str:
     """Write the file `path` and return its checksum, for the manifest."""
     rows = [{"table": table, **asdict(file)} for table, files in sources.items() for file in files]
-    return write_table(filesystem, path, pa.Table.from_pylist(rows, schema=_SCHEMA))
+    return write_table(filesystem, path, pa.Table.from_pylist(rows, schema=_SOURCES_SCHEMA))
 
 
 def read_sources(filesystem: FileSystem, path: str, expected_checksum: str) -> Sources:
     """The tables that have files. Raises CorruptError if the file's checksum is not `expected_checksum`."""
     sources: dict[str, list[SourceFile]] = {}
-    for row in read_table(filesystem, path, _SCHEMA, expected_checksum).to_pylist():
+    for row in read_table(filesystem, path, _SOURCES_SCHEMA, expected_checksum).to_pylist():
         sources.setdefault(row.pop("table"), []).append(SourceFile(**row))
     return {table: tuple(files) for table, files in sources.items()}
-
-
-def _digest(files: tuple[SourceFile, ...]) -> str:
-    """Sorted by path. A path may contain any character, so each file is hashed as a line of JSON."""
-    digest = sha256()
-    for file in sorted(files):
-        digest.update(json.dumps([file.path, file.bytes, file.checksum]).encode() + b"\n")
-    return digest.hexdigest()
-
-
-RAW_ROWS = "rows"
-"""Prefix of the folder; a hyphen and the attempt's name follow."""
-MOST_ROWS = 1_000_000
-"""Rows of a split up to which they are kept, which bounds time and space of an ETL."""
-MOST_COLUMNS = 200
-"""Columns that are kept, those of the key first. Bytes and nested values are not."""
-_PART = re.compile(r"part-(\d+)-")
 
 
 def write_raw_rows(filesystem: FileSystem, path: str, rows: pa.Table) -> None:
@@ -113,7 +105,7 @@ def read_raw_rows(filesystem: FileSystem, root: str, attempt: str, split: str, r
     """These rows of a split, by their numbers and in this order; None if they were not kept. Raises OSError or DatasetError if the store
     fails, ArrowException for a damaged file."""
     entries = storage.entries(filesystem, f"{root}/{RAW_ROWS}-{attempt}/split={split}")
-    files = {int(name[1]): entry.path for entry in entries if (name := _PART.match(entry.base_name))}
+    files = {int(name[1]): entry.path for entry in entries if (name := _RAW_ROWS_FILE.match(entry.base_name))}
     numbers, first, total = np.array(rows, np.int64), 0, 0
     tables: list[pa.Table] = []
     places = np.full(len(numbers), -1)

@@ -33,10 +33,8 @@ END = 0
 
 @dataclass(frozen=True)
 class TensorColumn:
-    """One column of every batch. It is no section of pydantic's, for encoders also run in exported folders, which are without it.
-
-    Raises ConfigError for a dtype that no column has.
-    """
+    """One column of every batch. It is no section of pydantic's, for encoders also run in exported folders, which are without it. Raises
+    ConfigError for a dtype that no column has."""
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
     """Of a column in a manifest, which is a section."""
@@ -85,10 +83,8 @@ def arrow_schema(columns: tuple[TensorColumn, ...]) -> pa.Schema:
 
 
 def to_numpy(column: TensorColumn, values: pa.Array) -> np.ndarray:
-    """The values as an array of shape (rows, *column.shape), without a copy.
-
-    Raises DatasetError if the values have another type than the column, or NULLs.
-    """
+    """The values as an array of shape (rows, *column.shape), without a copy. Raises DatasetError if the values have another type than the
+    column, or NULLs."""
     if values.type != (expected_type := _arrow_type(column.dtype, column.shape)):
         raise DatasetError(f"column {column.name} is {values.type}; the manifest says {expected_type}")
     if values.null_count:

@@ -19,6 +19,8 @@ from pipelines.runtime.disks import full_disk
 FULL_DISK_REMEDY = "free some, and run the same command again"
 ATTEMPTS = 5
 """Attempts at a request to an S3-compatible store before it fails, which take about ten seconds."""
+SEAL = "checksum"
+"""Name of the last entry of sealed JSON."""
 
 
 def locate(uri: str) -> tuple[FileSystem, str]:
@@ -116,10 +118,6 @@ def make_folder(filesystem: FileSystem, folder: str) -> None:
         filesystem.create_dir(folder, recursive=True)
 
 
-SEAL = "checksum"
-"""Name of the last entry."""
-
-
 def checksum(content: bytes) -> str:
     return f"sha256:{sha256(content).hexdigest()}"
 
@@ -130,10 +128,8 @@ def seal(values: Mapping[str, Any]) -> bytes:
 
 
 def unseal(text: bytes) -> tuple[dict[str, Any], bool]:
-    """The values without the seal, and whether there is one.
-
-    Raises ValueError if the text is no JSON object, or if its seal is not that of its bytes.
-    """
+    """The values without the seal, and whether there is one. Raises ValueError if the text is no JSON object, or if its seal is not that of
+    its bytes."""
     try:
         values = json.loads(text)
     except RecursionError as error:

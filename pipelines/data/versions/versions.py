@@ -54,10 +54,7 @@ class Version:
         return sum(group.rows for group in self.row_groups if group.split == split)
 
     def sources(self) -> Sources:
-        """List the raw files, by table; none if the version was made without ETL.
-
-        Raises CorruptError if their list is gone or altered.
-        """
+        """List the raw files, by table; none if the version was made without ETL. Raises CorruptError if their list is gone or altered."""
         checksum = self.manifest.sources_checksum
         return read_sources(self.filesystem, sources_path(self.root, self.manifest.attempt), checksum) if checksum else {}
 
@@ -102,9 +99,7 @@ def open_version(path: str, identity: dict[str, Any] | None = None) -> Version:
                 "first, or set them as they were"
             )
         root, manifest = matching[0]
-    version = Version(filesystem, root, manifest, _read_row_groups(filesystem, root, manifest))
-    _check(version)
-    return version
+    return Version(filesystem, root, manifest, _read_row_groups(filesystem, root, manifest))
 
 
 def confirm(filesystem: FileSystem, root: str) -> None:
@@ -120,8 +115,20 @@ def confirmation_time(filesystem: FileSystem, root: str, created: datetime) -> i
 
 
 def _read_row_groups(filesystem: FileSystem, root: str, manifest: Manifest) -> tuple[RowGroup, ...]:
-    table = read_table(filesystem, row_groups_path(root, manifest.attempt), ROW_GROUPS, manifest.row_groups_checksum)
-    return tuple(RowGroup(**row) for row in table.to_pylist())
+    """The row groups of a version. Raises CorruptError unless they match the manifest's digest."""
+    path = row_groups_path(root, manifest.attempt)
+    table = read_table(filesystem, path, ROW_GROUPS, manifest.row_groups_checksum)
+    groups = tuple(RowGroup(**row) for row in table.to_pylist())
+    if strange := {group.split for group in groups} - {*SPLITS}:
+        raise CorruptError(f"{path} has the split {strange.pop()!r}; there are {', '.join(SPLITS)}; {DAMAGED}")
+    digest = content_digest(manifest.encoders, groups)
+    if digest != manifest.digest:
+        raise CorruptError(f"{path} has digest {digest[:12]}; the manifest says {manifest.digest[:12]}; {DAMAGED}")
+    for split, summary in manifest.splits.items():
+        rows = sum(group.rows for group in groups if group.split == split)
+        if rows != summary.rows:
+            raise CorruptError(f"{path} has {rows} rows in {split}; the manifest says {summary.rows}; {DAMAGED}")
+    return groups
 
 
 def _differences(identity: dict[str, Any], expected: dict[str, Any]) -> str:
@@ -140,19 +147,6 @@ def _leaves(values: dict[str, Any], key: str = "") -> Iterator[tuple[str, Any]]:
             yield from _leaves(value, f"{key}{name}.")
         else:
             yield f"{key}{name}", value
-
-
-def _check(version: Version) -> None:
-    """Raises CorruptError unless the row-group index matches the manifest's digest."""
-    path = row_groups_path(version.root, version.manifest.attempt)
-    if strange := {group.split for group in version.row_groups} - {*SPLITS}:
-        raise CorruptError(f"{path} has the split {strange.pop()!r}; there are {', '.join(SPLITS)}; {DAMAGED}")
-    digest = content_digest(version.manifest.encoders, version.row_groups)
-    if digest != version.manifest.digest:
-        raise CorruptError(f"{path} has digest {digest[:12]}; the manifest says {version.manifest.digest[:12]}; {DAMAGED}")
-    for split, summary in version.manifest.splits.items():
-        if version.rows(split) != summary.rows:
-            raise CorruptError(f"{path} has {version.rows(split)} rows in {split}; the manifest says {summary.rows}; {DAMAGED}")
 
 
 def include_passthrough(version: Version, names: tuple[str, ...]) -> Version:
@@ -178,10 +172,8 @@ def read_column(version: Version, split: str, column: TensorColumn) -> np.ndarra
 def read_stored_columns(
     filesystem: FileSystem, root: str, groups: Sequence[RowGroup], columns: Sequence[TensorColumn]
 ) -> list[dict[str, np.ndarray]]:
-    """These columns of the stored rows of each row group, shape (stored_rows, *column.shape), by name.
-
-    Raises CorruptError if a file is gone or has other rows than the manifest says.
-    """
+    """These columns of the stored rows of each row group, shape (stored_rows, *column.shape), by name. Raises CorruptError if a file is
+    gone or has other rows than the manifest says."""
     places: dict[str, list[int]] = {}
     for place, group in enumerate(groups):
         places.setdefault(group.file, []).append(place)
@@ -199,7 +191,9 @@ def _read_file(
         with filesystem.open_input_file(path) as source, pq.ParquetFile(source) as parquet:
             names = [column.name for column in columns]
             table = parquet.read_row_groups([group.index for group in groups], columns=names, use_threads=False)
-        arrays = {column.name: _concatenate(column, table.column(column.name)) for column in columns}
+        arrays = {
+            column.name: np.concatenate([to_numpy(column, chunk) for chunk in table.column(column.name).chunks]) for column in columns
+        }
     except (OSError, KeyError, pa.ArrowException, DatasetError) as error:
         storage.ask(filesystem, path)
         raise CorruptError(f"{path}: {error}; {RESTORE}") from error
@@ -208,7 +202,3 @@ def _read_file(
         raise CorruptError(f"{path} has {table.num_rows} rows; the manifest says {ends[-1]}; {RESTORE}")
     pieces = {name: np.split(array, ends[:-1]) for name, array in arrays.items()}
     return [{name: pieces[name][number] for name in pieces} for number in range(len(groups))]
-
-
-def _concatenate(column: TensorColumn, values: pa.ChunkedArray) -> np.ndarray:
-    return np.concatenate([to_numpy(column, chunk) for chunk in values.chunks])

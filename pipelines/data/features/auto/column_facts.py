@@ -11,7 +11,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 Kind = Literal["number", "text", "boolean", "moment", "list", "other"]
-MOST_COUNTED = 1_000_000
+_IDENTIFIER = re.compile(r"(^|_)(id|key|uuid|guid)\d*$|[a-z](Id|ID|Key|UUID)$|^(row|index|unnamed_0)$", re.IGNORECASE)
+_MEMBER = re.compile(
+    r"^(patient|subject|customer|client|person|user|member|household|speaker|machine|engine|device|session)(_?(id|no|nr|number))?$", re.I
+)
+_LEAST_GROUPS = 20
+_COPY_CORRELATION = 0.9999
+_COPY_PURITY = 0.999
+_LEAST_ROWS_OF_A_VALUE = 5
+IDENTIFIER_SHARE = 0.8
+"""Share of the rows beyond which different texts are names of rows, and no categories."""
+_TEXT_WORDS = 4
+IDENTIFIER = "a different value in every row, an identifier"
+ROW_NUMBER = "a number of the row, which says nothing"
+_LARGEST_EXACT = 2.0**53
+_YEARS = (1500, 2100)
+COPY = "a near copy of the target"
 
 
 @dataclass(frozen=True)
@@ -151,44 +166,22 @@ def convert_column(name: str, values: pa.ChunkedArray) -> TypedColumn:
     if pa.types.is_dictionary(kind):
         values, kind = values.cast(kind.value_type), kind.value_type
     if pa.types.is_decimal(kind) or pa.types.is_floating(kind):
-        return TypedColumn(name, "double", _flat(values.cast(pa.float64())))
+        return TypedColumn(name, "double", values.cast(pa.float64()).combine_chunks())
     if pa.types.is_unsigned_integer(kind) or pa.types.is_signed_integer(kind):
-        return TypedColumn(name, "long", _flat(values.cast(pa.int64(), safe=False)))
+        return TypedColumn(name, "long", values.cast(pa.int64(), safe=False).combine_chunks())
     if pa.types.is_boolean(kind):
-        return TypedColumn(name, "boolean", _flat(values))
+        return TypedColumn(name, "boolean", values.combine_chunks())
     if pa.types.is_timestamp(kind):
-        moments = _flat(values.cast(pa.timestamp("us", kind.tz), safe=False))  # Spark has no nanoseconds either
+        moments = values.cast(pa.timestamp("us", kind.tz), safe=False).combine_chunks()  # Spark has no nanoseconds either
         return TypedColumn(name, "timestamp", pc.local_timestamp(moments) if kind.tz else moments)
     if pa.types.is_date(kind):
-        return TypedColumn(name, "date", _flat(values))
+        return TypedColumn(name, "date", values.combine_chunks())
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        return TypedColumn(name, "string", _flat(values.cast(pa.large_string())))
+        return TypedColumn(name, "string", values.cast(pa.large_string()).combine_chunks())
     is_list = pa.types.is_list(kind) and (
         pa.types.is_integer(kind.value_type) or pa.types.is_floating(kind.value_type) or pa.types.is_string(kind.value_type)
     )
-    return TypedColumn(name, str(kind), _flat(values) if is_list else pa.nulls(len(values)))
-
-
-def _flat(values: pa.ChunkedArray) -> pa.Array:
-    return values.combine_chunks()
-
-
-_IDENTIFIER = re.compile(r"(^|_)(id|key|uuid|guid)\d*$|[a-z](Id|ID|Key|UUID)$|^(row|index|unnamed_0)$", re.IGNORECASE)
-_MEMBER = re.compile(
-    r"^(patient|subject|customer|client|person|user|member|household|speaker|machine|engine|device|session)(_?(id|no|nr|number))?$", re.I
-)
-_LEAST_GROUPS = 20
-_COPY_CORRELATION = 0.9999
-_COPY_PURITY = 0.999
-_LEAST_ROWS_OF_A_VALUE = 5
-IDENTIFIER_SHARE = 0.8
-"""Share of the rows beyond which different texts are names of rows, and no categories."""
-_TEXT_WORDS = 4
-IDENTIFIER = "a different value in every row, an identifier"
-ROW_NUMBER = "a number of the row, which says nothing"
-_LARGEST_EXACT = 2.0**53
-_YEARS = (1500, 2100)
-COPY = "a near copy of the target"
+    return TypedColumn(name, str(kind), values.combine_chunks() if is_list else pa.nulls(len(values)))
 
 
 def has_identifier_name(column: ColumnFacts) -> bool:
@@ -259,7 +252,12 @@ def is_copy(column: ColumnFacts, target: ColumnFacts, is_number: bool) -> bool:
         return False
     if len(column.filled) < _LEAST_ROWS_OF_A_VALUE * column.distinct:  # of a value of one row, any column is a copy
         return False
-    return _purity(column, target) > _COPY_PURITY
+    names = ["value", "target"]
+    table = pa.table([column.typed.values, target.typed.values], names=names).drop_null()
+    pairs = table.group_by(names).aggregate([([], "count_all")])
+    best = pairs.group_by("value").aggregate([("count_all", "max")])
+    rows_of_best_class = pc.sum(best["count_all_max"]).as_py() or 0
+    return rows_of_best_class / max(len(table), 1) > _COPY_PURITY
 
 
 def _correlation(first: np.ndarray, second: np.ndarray) -> float:
@@ -271,12 +269,3 @@ def _correlation(first: np.ndarray, second: np.ndarray) -> float:
         x, y = first[both] - first[both].mean(), second[both] - second[both].mean()
         correlation = float((x * y).sum() / np.sqrt((x * x).sum() * (y * y).sum()))
     return correlation if np.isfinite(correlation) else 0.0
-
-
-def _purity(column: ColumnFacts, target: ColumnFacts) -> float:
-    """The share of rows whose class is the most frequent one of their value in the column."""
-    names = ["value", "target"]
-    table = pa.table([column.typed.values, target.typed.values], names=names).drop_null()
-    pairs = table.group_by(names).aggregate([([], "count_all")])
-    best = pairs.group_by("value").aggregate([("count_all", "max")])
-    return (pc.sum(best["count_all_max"]).as_py() or 0) / max(len(table), 1)

@@ -65,21 +65,30 @@ def encodings(column: ColumnFacts, style: NumberStyle, used_names: set[str]) -> 
     if column.kind == "number":
         yield from _number(column, style, used_names)
     elif column.kind == "boolean":
-        encoder = "vocabulary" if column.nulls else "binary"
-        yield Encoding(column.name, encoder, f"true and false{_nulls(column)}")
+        yield Encoding(column.name, "vocabulary" if column.nulls else "binary", f"true and false{_nulls(column)}")
+    elif column.kind == "list" and is_array(column):
+        length = len(column.filled[0])
+        yield Encoding(column.name, {"encoder": "identity", "shape": [length]}, f"arrays of {length} numbers")
     elif column.kind == "list":
-        yield _list(column)
+        lengths = sorted(len(value) for value in column.filled.slice(0, 20_000))
+        length = max(lengths[len(lengths) * 19 // 20], 1)
+        sql = "coalesce({}, array())" if column.nulls else ""
+        yield Encoding(column.name, {"encoder": "sequence", "length": min(length, 32)}, f"lists of up to {length} values", sql)
     elif has_sentences(column):
-        yield text_encoding(column)
+        length = max(8, min(column.most_words, 32))
+        encoder = {"encoder": "sequence", "length": length, "min_count": 2}
+        sql = "coalesce({}, '')" if column.nulls else ""
+        yield Encoding(column.name, encoder, f"texts of {column.words:.0f} words on average: their first {length} words", sql)
     else:
         yield category(column)
 
 
 def category(column: ColumnFacts) -> Encoding:
     """A vocabulary of the values, or hashes of very many."""
-    reason = f"{show_count(column.distinct, 'distinct value')}{_nulls(column)}"
     encoder = category_encoder(column.distinct)
-    return Encoding(column.name, encoder, f"{reason}: {_category_words(encoder)}")
+    kind = encoder if isinstance(encoder, str) else encoder["encoder"]
+    rare = " of those that occur five times" if encoder != kind == "vocabulary" else ""
+    return Encoding(column.name, encoder, f"{show_count(column.distinct, 'distinct value')}{_nulls(column)}: {kind}{rare}")
 
 
 def category_encoder(distinct: int) -> Any:
@@ -89,32 +98,18 @@ def category_encoder(distinct: int) -> Any:
     return {"encoder": "vocabulary", "min_count": 5} if distinct > _RARE_VALUES else "vocabulary"
 
 
-def _category_words(encoder: Any) -> str:
-    if isinstance(encoder, str):
-        return encoder
-    return "hash" if encoder["encoder"] == "hash" else "vocabulary of those that occur five times"
-
-
 def member(column: ColumnFacts) -> Encoding:
     """A vocabulary of identifiers that repeat, however rare each is."""
     return Encoding(column.name, "vocabulary", f"{column.distinct:,} identifiers that repeat{_nulls(column)}: vocabulary")
 
 
-def text_encoding(column: ColumnFacts) -> Encoding:
-    """The first words of a text."""
-    length = max(8, min(column.most_words, 32))
-    encoder = {"encoder": "sequence", "length": length, "min_count": 2}
-    sql = "coalesce({}, '')" if column.nulls else ""
-    return Encoding(column.name, encoder, f"texts of {column.words:.0f} words on average: their first {length} words", sql)
-
-
 def place_encoding(columns: Sequence[ColumnFacts], used_names: set[str]) -> Encoding | None:
     """A feature of latitude and longitude together, which a network does not divide into places by itself."""
-    latitudes = [column for column in columns if _LATITUDE.match(column.name) and column.kind == "number" and not column.nulls]
-    longitudes = [column for column in columns if _LONGITUDE.match(column.name) and column.kind == "number" and not column.nulls]
+    numbers = [column.name for column in columns if column.kind == "number" and not column.nulls]
+    latitudes, longitudes = list(filter(_LATITUDE.match, numbers)), list(filter(_LONGITUDE.match, numbers))
     if len(latitudes) != 1 or len(longitudes) != 1:
         return None
-    names = [longitudes[0].name, latitudes[0].name]
+    names = [*longitudes, *latitudes]
     encoder = {"encoder": "fourier", "columns": names, "frequencies": 64, "scale": 4}
     return Encoding(free_name("place", used_names), encoder, "longitude and latitude together, as waves over the map")
 
@@ -145,16 +140,6 @@ def _number(column: ColumnFacts, style: NumberStyle, used_names: set[str]) -> It
         yield Encoding(
             free_name(f"{column.name}_values", used_names), encoder, f"{100 * column.top_share:.0f} % of the rows have one value"
         )
-
-
-def _list(column: ColumnFacts) -> Encoding:
-    if is_array(column):
-        length = len(column.filled[0])
-        return Encoding(column.name, {"encoder": "identity", "shape": [length]}, f"arrays of {length} numbers")
-    lengths = sorted(len(value) for value in column.filled.slice(0, 20_000))
-    length = max(lengths[len(lengths) * 19 // 20], 1)
-    sql = "coalesce({}, array())" if column.nulls else ""
-    return Encoding(column.name, {"encoder": "sequence", "length": min(length, 32)}, f"lists of up to {length} values", sql)
 
 
 def _nulls(column: ColumnFacts) -> str:

@@ -20,10 +20,8 @@ _LONGEST_NAME = 100
 
 def name_columns(dataset: Dataset, schema: pa.Schema) -> Dataset:
     """The dataset with a feature for each column of the query that a pattern matches first, in the query's order. Encoders stay `auto`.
-
     Raises ConfigError with one line per error. A pattern may match no column, or its encoder may not take one of them. A column may be
-    named behind a pattern that matches it, or have a type for which there is no `auto`.
-    """
+    named behind a pattern that matches it, or have a type for which there is no `auto`."""
     if dataset.is_resolved:
         return dataset
     kinds = {field.name: column_kind(field.type) for field in schema}
@@ -37,7 +35,8 @@ def name_columns(dataset: Dataset, schema: pa.Schema) -> Dataset:
             features[name] = settings
             readers.update({column: readers.get(column, name) for column in (name, *settings.inputs(name))})
             continue
-        matching = _matching(name, kinds)
+        names, kind = split_pattern(name)
+        matching = [column for column, other in kinds.items() if (not kind or kind == other) and names.fullmatch(column)]
         free = [column for column in matching if column not in readers]
         faults += [f"dataset.features.{name}: {fault}" for fault in _faults(name, settings, matching, free, readers, schema)]
         features.update(dict.fromkeys(free, settings))
@@ -79,11 +78,6 @@ def _type_faults(columns: Iterable[str], kinds: Mapping[str, str], schema: pa.Sc
             yield f"auto takes no column of type {kind}, as {column} is; make a number of it in the query, such as month({column})"
 
 
-def _matching(pattern: str, kinds: Mapping[str, str]) -> list[str]:
-    names, kind = split_pattern(pattern)
-    return [column for column, other in kinds.items() if (not kind or kind == other) and names.fullmatch(column)]
-
-
 def _faults(
     pattern: str, settings: EncoderSettings, matching: list[str], free: list[str], readers: Mapping[str, str], schema: pa.Schema
 ) -> Iterator[str]:
@@ -93,7 +87,11 @@ def _faults(
     elif not free:
         readers_of_columns = ", ".join(f"{column} by {readers[column]}" for column in matching[:3]) + (", …" if len(matching) > 3 else "")
         yield f"each column that it matches is read already, {readers_of_columns}; remove this pattern, or move it up"
-    if unusable := [column for column in free if _is_unusable(column)]:
+    if unusable := [
+        column
+        for column in free
+        if _UNUSABLE.search(column) or len(column) > _LONGEST_NAME or not column.isprintable() or column in (ROW_KEYS, ROW_NUMBERS)
+    ]:
         yield f"{name_list(unusable)} cannot name a tensor column: too long, reserved, or with one of . / `; rename it in the query with AS"
     if isinstance(settings, AutoSettings):
         return
@@ -105,10 +103,6 @@ def _faults(
             f"{settings.encoder} cannot encode {name_list(refused)} (column {refused[0]} is {kind}: {reasons[kind]}); name these columns "
             "above, or end the pattern with a kind, such as *:number"
         )
-
-
-def _is_unusable(column: str) -> bool:
-    return bool(_UNUSABLE.search(column)) or len(column) > _LONGEST_NAME or not column.isprintable() or column in (ROW_KEYS, ROW_NUMBERS)
 
 
 def _near(pattern: str, names: list[str]) -> str:
