@@ -67,6 +67,11 @@ class Kinds(Generic[Settings]):
         broken = "".join(f"; {place} cannot be imported: {reason}" for place, reason in import_faults().items())
         raise ValueError(f"no {self.tag} {show_value(name)!r}; {suggestion(name, self.by_name, rule)}{broken}")
 
+    def package(self, settings: Settings) -> str:
+        """The package that a section's class is of; empty for a class of the core, or one that is named by its import path."""
+        name = getattr(settings, self.tag)
+        return "" if name in self.of_core or is_class_path(name) else type(settings).__module__.removesuffix(".settings")
+
     def expand(self, value: Any) -> Any:
         """The section for which a name alone is short, and which has a name in any case, if there is a default one."""
         if isinstance(value, str):

@@ -16,6 +16,10 @@ from pipelines.config.slices import ROOMS, slice_modules
 from pipelines.config.source.source import TABLES
 from pipelines.config.tasks.task import TASKS
 from pipelines.config.train.strategy import STRATEGIES
+from pipelines.data.features import restore_encoder
+from pipelines.data.versions.manifest import FittedEncoder
+from pipelines.data.versions.schema import TensorColumn
+from pipelines.errors import MismatchError
 
 ROOT = Path(__file__).parents[2]
 KINDS: tuple[Kinds, ...] = (ENCODERS, TASKS, TABLES, STRATEGIES)
@@ -157,3 +161,23 @@ def test_a_part_of_an_application_that_cannot_be_imported_is_said(tmp_path: Path
     warning, is_drafting = answers(tmp_path, code)
     assert "pipelines.applications.detection.draft cannot be imported" in warning and "no_such_library" in warning
     assert is_drafting == "True"
+
+
+def test_an_encoder_whose_package_is_gone_is_named_with_it(tmp_path: Path) -> None:
+    """With the package installed, which is the other remedy, the encoder is found."""
+    (tmp_path / "ranks").mkdir()
+    (tmp_path / "ranks/__init__.py").write_text("")
+    (tmp_path / "ranks/settings.py").write_text(ENCODER)
+    register(tmp_path, "ranks", "[lockstep.applications]\nranks = ranks\n")
+    code = """
+from pipelines.config.features import ENCODERS
+settings = ENCODERS.class_for("rank")(encoder="rank")
+print(ENCODERS.package(settings), ENCODERS.package(ENCODERS.class_for("standardize")()) == "")
+"""
+    assert answers(ROOT, code, tmp_path) == ["ranks True"]
+    column = TensorColumn("place", "float32")
+    fitted = FittedEncoder(feature={"encoder": "rank"}, inputs=("place",), state={}, column=column, package="ranks")
+    with pytest.raises(
+        MismatchError, match=r"^encoder rank is of ranks, which is not installed here; install that package, or read the rows"
+    ):
+        restore_encoder(fitted)

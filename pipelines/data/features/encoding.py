@@ -6,7 +6,7 @@ from typing import Any
 import pyarrow as pa
 
 from pipelines.config.dataset.dataset import Dataset
-from pipelines.config.features import encoder_settings
+from pipelines.config.features import ENCODERS, encoder_settings
 from pipelines.config.features.base import AutoSettings, EncoderSettings
 from pipelines.config.messages.words import name_list, suggestion
 from pipelines.config.plugins import import_class, is_class_path
@@ -14,7 +14,7 @@ from pipelines.data.features.base import COUNTS, WORDS, Encoder, Input
 from pipelines.data.features.row_encoders import RowEncoder, RowEncoders
 from pipelines.data.features.statistics import Statistics
 from pipelines.data.versions.manifest import FittedEncoder
-from pipelines.errors import ConfigError
+from pipelines.errors import ConfigError, MismatchError
 
 ENCODERS_VERSION = 1
 """Part of the identity of a dataset version. Increase it when a change encodes equal settings and statistics differently."""
@@ -72,7 +72,9 @@ def fit_encoders(dataset: Dataset, statistics: Mapping[str, Statistics], schema:
             faults.append(f"{_key(dataset, name)}: {error}")
             continue
         column = encoder(settings, state).column(name, dataset.column_role(name))
-        fitted[name] = FittedEncoder(feature=_plain_settings(settings), inputs=settings.inputs(name), state=state, column=column)
+        fitted[name] = FittedEncoder(
+            feature=_plain_settings(settings), inputs=settings.inputs(name), state=state, column=column, package=ENCODERS.package(settings)
+        )
     if faults:
         raise ConfigError("\n".join(faults))
     return fitted
@@ -99,7 +101,12 @@ def placeholder_encoders(dataset: Dataset, classes: int) -> dict[str, FittedEnco
         column = fitted.column(name, dataset.column_role(name))
         counts = (1,) * (column.cardinality or 0) if fitted.has_classes_in_values else ()
         encoders[name] = FittedEncoder(
-            feature=_plain_settings(settings), inputs=settings.inputs(name), state=state, column=column, class_counts=counts
+            feature=_plain_settings(settings),
+            inputs=settings.inputs(name),
+            state=state,
+            column=column,
+            package=ENCODERS.package(settings),
+            class_counts=counts,
         )
     return encoders
 
@@ -125,7 +132,13 @@ def implementation(settings: EncoderSettings) -> type[Encoder]:
 
 
 def restore_encoder(fitted: FittedEncoder) -> Encoder:
-    """Build the encoder that a manifest describes, from its settings and state."""
+    """Build the encoder that a manifest describes, from its settings and state. Raises MismatchError if its package is not installed."""
+    name = fitted.feature["encoder"]
+    if fitted.package and name not in ENCODERS.by_name:
+        raise MismatchError(
+            f"encoder {name} is of {fitted.package}, which is not installed here; install that package, or read the rows alone, which are "
+            "Parquet files"
+        )
     settings = encoder_settings(fitted.feature)
     return implementation(settings)(settings, fitted.state)
 

@@ -105,6 +105,8 @@ class FittedEncoder(Section):
     state: dict[str, Any]
     column: Annotated[TensorColumn, PlainSerializer(TensorColumn.to_values)]
     """The tensor column that it produces."""
+    package: str = ""
+    """The package of the slice, or of somebody else, that the encoder is of; empty for one of the core, or named by its import path."""
     class_counts: tuple[int, ...] = ()
     """How often each class stands in the encoded values of the training split, as in the pixels of masks; else empty. It follows
     from the rows, so the digest of the content is without it."""
