@@ -74,13 +74,20 @@ class AnnotatedImages:
 def draft_annotated(request: Request, annotated: AnnotatedImages) -> Draft:
     """The draft for images that are annotated. Raises ConfigError if they are too few, or too many of the sample would be refused."""
     _check_rows(request.data, annotated)
-    rows, unit = annotated.rows, annotated.unit
+    rows, unit, splits = annotated.rows, annotated.unit, annotated.splits
+    split: dict[str, Any]
+    if splits:
+        split = {"by": "split"} if "validation" in splits else {"by": "split", "validation": 0.1}
+    elif rows.complete < FEW_IMAGES:
+        split = {"train": 0.6, "validation": 0.2, "test": 0.2}
+    else:
+        split = {"train": 0.8, "validation": 0.1, "test": 0.1}
     conditions = {"has an image": "image IS NOT NULL", f"has {annotated.article_and_unit}": f"{unit} IS NOT NULL"}
     source: dict[str, Any] = {**annotated.source, "expect": conditions}
     comments: dict[KeyPath, str] = {
         ("dataset", "features", "image"): annotated.image.reason,
         ("dataset", "target", unit): annotated.annotation.reason,
-        ("dataset", "split"): _split_reason(annotated.splits),
+        ("dataset", "split"): f"as the data have it: {name_list(list(splits))}" if splits else "by a hash of the name",
         ("task",): annotated.task.reason,
         ("train",): f"{rows.complete:,} {annotated.noun} in all",
     }
@@ -90,13 +97,12 @@ def draft_annotated(request: Request, annotated: AnnotatedImages) -> Draft:
     dataset = {
         "path": f"data/{request.name}",
         "key": "name",
-        "split": _split_setting(annotated.splits, rows.complete),
+        "split": split,
         "features": {"image": annotated.image.settings},
         "target": {unit: annotated.annotation.settings},
     }
     sections = {"name": request.name, "source": source, "dataset": dataset, "task": annotated.task.settings, "train": annotated.train}
-    assumptions = (*annotated.assumptions, *_doubts(annotated))
-    return Draft(sections, annotated.introduction, {path: text for path, text in comments.items() if text}, assumptions)
+    return Draft(sections, annotated.introduction, comments, (*annotated.assumptions, *_doubts(annotated)))
 
 
 def _check_rows(path: str, annotated: AnnotatedImages) -> None:
@@ -157,13 +163,3 @@ def choose_folder(files: Sequence[FoundFile], stems: set[str]) -> str | None:
 
 def files_in(contents: FolderContents, folder: str, endings: Sequence[str]) -> tuple[FoundFile, ...]:
     return tuple(file for file in contents.select_endings(endings) if file.folder == folder)
-
-
-def _split_setting(splits: Sequence[str], rows: int) -> dict[str, Any]:
-    if splits:
-        return {"by": "split"} if "validation" in splits else {"by": "split", "validation": 0.1}
-    return {"train": 0.6, "validation": 0.2, "test": 0.2} if rows < FEW_IMAGES else {"train": 0.8, "validation": 0.1, "test": 0.1}
-
-
-def _split_reason(splits: Sequence[str]) -> str:
-    return f"as the data have it: {name_list(list(splits))}" if splits else "by a hash of the name"

@@ -49,7 +49,7 @@ class FoundFile:
 
     @property
     def folder(self) -> str:
-        """The folder below the path that the file lies in; empty for none."""
+        """Path of its folder below the path; empty for none."""
         return self.name.rpartition("/")[0]
 
     @property
@@ -59,7 +59,11 @@ class FoundFile:
 
     @property
     def ending(self) -> str:
-        return name_ending(self.name)
+        """The ending in lower case, `.tar.gz` for two; of a compressed file, both. Empty for a name without one."""
+        start, ending = os.path.splitext(self.name.rpartition("/")[2].lower())
+        if ending in _COMPRESSED and (inner := os.path.splitext(start)[1]):
+            return f"{inner}{ending}"
+        return ending
 
 
 @dataclass(frozen=True)
@@ -83,14 +87,6 @@ class FolderContents:
 
     def select_endings(self, endings: Collection[str]) -> tuple[FoundFile, ...]:
         return tuple(file for file in self.files if file.ending in endings)
-
-
-def name_ending(name: str) -> str:
-    """The ending in lower case, `.tar.gz` for two; of a compressed file, both. Empty for a name without one."""
-    start, ending = os.path.splitext(name.rpartition("/")[2].lower())
-    if ending in _COMPRESSED and (inner := os.path.splitext(start)[1]):
-        return f"{inner}{ending}"
-    return ending
 
 
 def is_file_type(ending: str) -> bool:
@@ -143,13 +139,6 @@ def check_kinds(contents: FolderContents, kind: str, endings: Collection[str]) -
     return files
 
 
-def refuse_unreadable(contents: FolderContents) -> None:
-    """Raise ConfigError if most files are of a format that no encoder reads."""
-    ending, count = Counter(file.ending for file in contents.files).most_common(1)[0]
-    if ending in UNREADABLE and count > len(contents.files) / 2:
-        raise ConfigError(f"{contents.path}: {show_count(count, 'file')} of {ending}, but {UNREADABLE[ending]}")
-
-
 def spread(items: Sequence[Item], most: int) -> list[Item]:
     """At most so many of the items, evenly spaced, the first one included."""
     return list(items) if len(items) <= most else [items[place * len(items) // most] for place in range(most)]
@@ -197,8 +186,11 @@ class SampledFiles:
 
 
 def find_file_table(contents: FolderContents, kind: str, endings: Sequence[str]) -> SampledFiles | None:
-    """The table of the files with these endings. None if few files have one. Raises ConfigError if there are others beside them."""
-    refuse_unreadable(contents)
+    """The table of the files with these endings. None if few files have one. Raises ConfigError if there are others beside them, or most
+    files are of a format that no encoder reads."""
+    ending, count = Counter(file.ending for file in contents.files).most_common(1)[0]
+    if ending in UNREADABLE and count > len(contents.files) / 2:
+        raise ConfigError(f"{contents.path}: {show_count(count, 'file')} of {ending}, but {UNREADABLE[ending]}")
     if len(contents.files) == 1 and contents.files[0].ending in ARCHIVES:
         return _archive_table(contents.place(contents.files[0]), endings)
     files = contents.select_endings(endings)

@@ -4,7 +4,7 @@ import io
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
@@ -75,9 +75,7 @@ def draft_pictures(request: Request) -> Draft | None:
         {"kind": "vision", "network": "small", "dropout": 0.4},
         image_training(rows),
         len(look.unreadable) / look.opened,
-        tuple(
-            f"{len(look.unreadable)} of {look.opened} images cannot be decoded, such as {name}: quarantined" for name in look.unreadable[:1]
-        ),
+        look.assumptions,
     )
     return draft_files(request, contents, classes, table, "content", learning)
 
@@ -138,15 +136,18 @@ def draft_idx(request: Request) -> Draft | None:
     if 2 * len(files) <= len(contents.files) or contents.is_file:
         return None
     refuse_target(request, "in the files of labels")
-    pairs = _pairs(contents, {file: read_header(contents.place(file)) for file in files})
-    headers = {split: read_header(contents.place(images)) for split, (images, _) in pairs.items()}
-    counts = {split: _count_labels(contents.place(labels), headers[split]) for split, (_, labels) in pairs.items()}
+    headers = {file: read_header(contents.place(file)) for file in files}
+    pairs = _pairs(contents, headers)
+    counts = {split: _count_labels(contents.place(labels), headers[images]) for split, (images, labels) in pairs.items()}
     classes = sum(counts.values(), Counter[str]())
     check_class_counts(request.data, classes, "rows")
-    shape = _shape(contents, pairs, headers)
+    shape = _shape(contents.path, pairs["train"][0].name, [headers[images] for images, _ in pairs.values()])
     splits = tuple(pairs) if len(pairs) > 1 else ()
     rows = train_rows(counts["train"].total(), splits)
-    source: dict[str, Any] = {"tables": {split: _table(contents, pair) for split, pair in pairs.items()}}
+    paths = {split: [contents.place(file) for file in pair] for split, pair in pairs.items()}
+    source: dict[str, Any] = {
+        "tables": {split: {"format": "idx", "path": both, "schema": "image binary, label int"} for split, both in paths.items()}
+    }
     if splits:
         source["query"] = "\nUNION ALL\n".join(f"SELECT image, label, '{split}' AS split FROM {split}" for split in pairs)
     source["expect"] = {"a known class": f"label BETWEEN {min(map(int, classes))} AND {max(map(int, classes))}"}
@@ -167,12 +168,8 @@ def draft_idx(request: Request) -> Draft | None:
     return Draft(
         {"name": request.name, "source": source, "dataset": dataset, "task": task, "train": image_training(rows)},
         (f"Images of {len(classes)} classes in IDX files: {totals}.",),
-        {path: comment for path, comment in comments.items() if comment},
+        comments,
     )
-
-
-def _table(contents: FolderContents, pair: Pair) -> dict[str, Any]:
-    return {"format": "idx", "path": [contents.place(file) for file in pair], "schema": "image binary, label int"}
 
 
 def _pairs(contents: FolderContents, headers: Mapping[FoundFile, Header]) -> dict[str, Pair]:
@@ -203,12 +200,11 @@ def _stem(file: FoundFile) -> str:
     return re.split("images?|labels?", file.name.lower())[0]
 
 
-def _shape(contents: FolderContents, pairs: Mapping[str, Pair], headers: Mapping[str, Header]) -> tuple[int, int, int]:
+def _shape(path: str, name: str, headers: Sequence[Header]) -> tuple[int, int, int]:
     """Channels, height and width. Raises ConfigError if files differ, or have other values than bytes."""
-    (shape, *differing) = {header.shape[1:] for header in headers.values()}
-    if differing or len(shape) > 3 or any(header.dtype != np.dtype("u1") for header in headers.values()):
-        name = pairs["train"][0].name
-        raise ConfigError(f"{contents.path}: {name} and the others have no bytes of one shape; make files of images of equal size")
+    (shape, *differing) = {header.shape[1:] for header in headers}
+    if differing or len(shape) > 3 or any(header.dtype != np.dtype("u1") for header in headers):
+        raise ConfigError(f"{path}: {name} and the others have no bytes of one shape; make files of images of equal size")
     channels, height, width = (1, *shape)[-3:]
     return channels, height, width
 

@@ -141,12 +141,8 @@ def _schema(types: Mapping[FieldPath, str]) -> str:
     by_name: dict[str, dict[FieldPath, str]] = {}
     for (name, *fields), ddl in types.items():
         by_name.setdefault(name, {})[tuple(fields)] = ddl
-    return ", ".join(f"{sql_name(name)} {_type_of_field(fields)}" for name, fields in by_name.items())
-
-
-def _type_of_field(types: Mapping[FieldPath, str]) -> str:
-    """The type of a column whose own path is empty, or that is an object with fields of these types."""
-    return types[()] if () in types else f"struct<{_schema(types)}>"
+    kinds = {name: fields[()] if () in fields else f"struct<{_schema(fields)}>" for name, fields in by_name.items()}
+    return ", ".join(f"{sql_name(name)} {kind}" for name, kind in kinds.items())
 
 
 def _type(name: str, field: _Field, is_complete: bool) -> TypedColumn:
