@@ -101,8 +101,9 @@ TYPE_FILES, TYPE_BYTES = 50, 2**14
 
 
 def draft_documents(request: Request) -> Draft | None:
-    """Draft the config for texts in class folders. None if few of the files are texts, or if their folders are no classes. Raises ConfigError
-    for a file that is no text."""
+    """Draft the config for texts in class folders. None if few of the files are texts, or if their folders are no classes.
+
+    Raises ConfigError for a file that is no text."""
     contents = list_contents(request.data)
     files = contents.select_endings(DOCUMENTS) or _files_without_type(contents)
     if contents.is_file or 2 * len(files) < len(contents.files) or not has_class_folders(files):

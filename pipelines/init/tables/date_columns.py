@@ -103,10 +103,10 @@ def add_moments(table: SampledTable, targets: Sequence[ColumnFacts] = ()) -> Sam
     """The table with moments in place of whole numbers that stand for some, and with one that parts in several columns
     make together. Targets stay as they are."""
     columns = list[ColumnFacts]()
-    for column in table.columns:
-        is_target = any(column is target for target in targets)
-        column = column if is_target else _moment_of_numbers(column)
-        is_behind_target = any(other is target for target in targets for other in columns[-1:])
+    for raw in table.columns:
+        is_target = any(raw is target for target in targets)
+        column = raw if is_target else _moment_of_numbers(raw)
+        is_behind_target = any(columns[-1] is target for target in targets) if columns else False
         if columns and not (is_target or is_behind_target) and (moment := _moment_of_day(columns[-1], column)):
             columns[-1] = moment  # of a date and the times of day in the next column, under the name of the date
         else:

@@ -281,8 +281,8 @@ def _fitting_forms(filled: pa.Array) -> list[MomentForm]:
 
 
 def patterns() -> list[str]:
-    """Patterns of Spark, each with two digits in every part, and with one or two in days and months, or in hours, or in both; of equally good
-    ones, an earlier one is taken."""
+    """Patterns of Spark, each with two digits in every part, and with one or two in days and months, or in hours, or in both; of equally
+    good ones, an earlier one is taken."""
     spellings = list[str]()
     for pattern in [f"{date}{time}" for date in _DATES for time in _TIMES] + [*_MONTHS_OF_YEARS, *_FURTHER_ISO]:
         for date in (pattern, re.sub(r"\bdd\b", "d", re.sub(r"\bMM\b", "M", pattern))):

@@ -252,8 +252,8 @@ def share_of_looks(filled: pa.Array, pattern: str) -> float:
 
 
 def _possible_forms(filled: pa.Array, words: Sequence[str]) -> list[NumberForm]:
-    """The forms that the texts may have, whose numbers have one of these words behind them, if there are any: by the characters of the first
-    texts, and of those that have more than digits, points and commas."""
+    """The forms that the texts may have, whose numbers have one of these words behind them, if there are any: by the characters of the
+    first texts, and of those that have more than digits, points and commas."""
     first = filled.slice(0, _FIRST)
     marked = filled.filter(pc.match_substring_regex(filled, "[^0-9.,]")).slice(0, 100 * _FIRST)
     characters = frozenset("".join(pc.unique(first).to_pylist() + pc.unique(marked).to_pylist()))
