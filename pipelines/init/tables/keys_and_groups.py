@@ -75,10 +75,16 @@ def find_roles(table: SampledTable, target: TargetChoice) -> Roles:
             roles.features.append(column)
     _choose_key(roles, table, row_numbers, identifiers)
     roles.panel = find_panel(roles.features) if table.is_complete and not table.splits else None
-    if roles.panel:
-        _describe_panel(roles, roles.panel)
-    else:
+    if not roles.panel:
         _choose_group(roles, table, target)
+        return roles
+    by = roles.panel.by
+    roles.members = [*by, *(column for column in roles.features if is_member(column) and column not in by)]
+    names = " and ".join(column.name for column in by)
+    roles.doubts.append(
+        f"the rows are a panel, with each {names} at most values of {roles.panel.time.name}: later rows of the same {names} are predicted "
+        f"from earlier ones. To predict series that training has not seen, split by dataset.split.group, {by[0].name}, without source.windows"
+    )
     return roles
 
 
@@ -89,7 +95,8 @@ def _choose_key(roles: Roles, table: SampledTable, row_numbers: Sequence[ColumnF
     chance, equal ones are no copies, and any number tells them apart."""
     names = {column.name for column in (*row_numbers, *identifiers)}
     described = [column for column in table.columns if column.name not in names]
-    has_few_combinations = prod(_values(column) for column in described) < table.rows
+    has_lists = any(column.kind in ("list", "other") for column in described)
+    has_few_combinations = not has_lists and prod(max(column.distinct, 1) + bool(column.nulls) for column in described) < table.rows
     repeated = repeat_share(described) if names and not has_few_combinations else 0.0
     if repeated >= LEAST_REPEATED:
         roles.dropped = sorted(names)
@@ -101,22 +108,6 @@ def _choose_key(roles: Roles, table: SampledTable, row_numbers: Sequence[ColumnF
     roles.dropped = [column.name for column in row_numbers if column.name != roles.key]
     if roles.key:
         roles.doubts.append(f"{roles.key} identifies a row: dataset.key; of rows with the same one, ETL keeps one")
-
-
-def _values(column: ColumnFacts) -> float:
-    """How many values the column can have, by those that it has; NULL is one."""
-    return float("inf") if column.kind in ("list", "other") else max(column.distinct, 1) + bool(column.nulls)
-
-
-def _describe_panel(roles: Roles, panel: RowOrder) -> None:
-    """Say that the names of series are categories, and what would make a group of them."""
-    roles.members = [*panel.by, *(column for column in roles.features if is_member(column) and column not in panel.by)]
-    names = " and ".join(column.name for column in panel.by)
-    roles.doubts.append(
-        f"the rows are a panel, with each {names} at most values of {panel.time.name}: later rows of the same {names} are predicted from "
-        "earlier ones. To predict series that training has not seen, "
-        f"split by dataset.split.group, {panel.by[0].name}, without source.windows"
-    )
 
 
 def _choose_group(roles: Roles, table: SampledTable, target: TargetChoice) -> None:
@@ -209,7 +200,9 @@ def find_group(columns: Sequence[ColumnFacts], candidates: Sequence[ColumnFacts]
     ranks_of_all = _rank_matrix(comparable, codes, rows) if len(rows) <= MOST_ROWS else None
     evidence = list[GroupEvidence]()
     for candidate in possible:
-        chosen = rows[_choose_values(codes[candidate.name][rows])]
+        # Of many rows, about MOST_ROWS: all rows of some values, whatever their order.
+        is_chosen = (_mix(codes[candidate.name][rows]) >> np.uint64(11)) <= np.uint64(min(1.0, MOST_ROWS / max(len(rows), 1)) * 2**53)
+        chosen = rows[is_chosen]
         ranks = _rank_matrix(comparable, codes, chosen) if ranks_of_all is None else ranks_of_all
         is_other = [column is not candidate for column in comparable]
         groups = np.unique(codes[candidate.name][chosen], return_inverse=True)[1]
@@ -237,12 +230,6 @@ def _examine(candidate: ColumnFacts, ranks: np.ndarray, groups: np.ndarray) -> G
     random = np.random.default_rng(0)
     by_chance = max(_median_resemblance(ranks, random.permutation(groups), has_neighbours)[1] for _ in range(SHUFFLES))
     return GroupEvidence(candidate, same, excess, by_chance) if by_chance < excess else None
-
-
-def _choose_values(values: np.ndarray) -> np.ndarray:
-    """The places of the rows of some values, all rows of each: about MOST_ROWS, whatever their order."""
-    share = min(1.0, MOST_ROWS / max(len(values), 1))
-    return np.flatnonzero((_mix(values) >> np.uint64(11)) <= np.uint64(share * 2**53))
 
 
 def _median_resemblance(ranks: np.ndarray, groups: np.ndarray, has_neighbours: bool) -> tuple[float, float]:
@@ -277,21 +264,21 @@ def _resemblances(ranks: np.ndarray, groups: np.ndarray) -> tuple[np.ndarray, np
 
 
 def _rank_matrix(columns: Sequence[ColumnFacts], codes: Mapping[str, np.ndarray], rows: np.ndarray) -> np.ndarray:
-    """The standard ranks of the columns side by side, shape (rows, columns)."""
-    return np.stack([_standard_ranks(column, codes[column.name], rows) for column in columns], axis=1)
-
-
-def _standard_ranks(column: ColumnFacts, codes: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """The ranks of the values, of mean 0 and deviation 1, and 0 for NULL; of categories, in an order that says nothing."""
-    codes = codes[rows]
-    values = _mix(codes).astype(np.float64) if column.kind == "text" else column.places[rows]
-    is_filled = codes != _MISSING if column.kind == "text" else np.isfinite(values)
-    ranks = np.zeros(len(rows))
-    if is_filled.any():
-        _, places, counts = np.unique(values[is_filled], return_inverse=True, return_counts=True)
-        ranks[is_filled] = (np.cumsum(counts) - counts / 2)[places]
-        ranks[is_filled] -= ranks[is_filled].mean()
-    return ranks / (ranks.std() or 1.0)
+    """The ranks of the values, of mean 0 and deviation 1 in each column, and 0 for NULL; of categories, in an order that says nothing. Shape
+    (rows, columns)."""
+    ranks_by_column = []
+    for column in columns:
+        codes_of_rows = codes[column.name][rows]
+        is_text = column.kind == "text"
+        values = _mix(codes_of_rows).astype(np.float64) if is_text else column.places[rows]
+        is_filled = codes_of_rows != _MISSING if is_text else np.isfinite(values)
+        ranks = np.zeros(len(rows))
+        if is_filled.any():
+            _, places, counts = np.unique(values[is_filled], return_inverse=True, return_counts=True)
+            ranks[is_filled] = (np.cumsum(counts) - counts / 2)[places]
+            ranks[is_filled] -= ranks[is_filled].mean()
+        ranks_by_column.append(ranks / (ranks.std() or 1.0))
+    return np.stack(ranks_by_column, axis=1)
 
 
 def _row_hashes(columns: Iterable[np.ndarray]) -> np.ndarray:
