@@ -18,6 +18,16 @@ LEFT_OUT = "Left out"
 """Begin of the lines of comments that name columns which are no features."""
 KeyPath = tuple[str, ...]
 """The keys from the top of a config to a setting: `("dataset", "features", "age")`."""
+Announce = Callable[[Mapping[str, Any]], None]
+"""Takes the sections of a config whose `source` and `dataset` will hardly change any more."""
+LINE_CHARACTERS = 140
+BLOCKS = ({"source"}, {"source", "tables"}, {"source", "expect"}, {"dataset"}, {"dataset", "features"})
+"""Sections with a line for each of their settings, however short they are."""
+ANONYMOUS = ("data", "train", "dataset", "table", "rows")
+"""Names of files that say nothing of the data."""
+Check = Callable[[Mapping[str, Any]], tuple[str, ...]]
+"""Takes the plain values of a config. Raises a LockstepError if ETL or training would refuse it, and returns lines for the reader of the
+command's output."""
 
 
 @dataclass(frozen=True)
@@ -40,10 +50,6 @@ class Draft:
         return (*self.assumptions, *(line for line in lines if line.startswith(LEFT_OUT)))
 
 
-Announce = Callable[[Mapping[str, Any]], None]
-"""Takes the sections of a config whose `source` and `dataset` will hardly change any more."""
-
-
 @dataclass(frozen=True)
 class Request:
     """Arguments of the command."""
@@ -63,11 +69,6 @@ class Request:
 Drafter = Callable[[Request], Draft | None]
 """Drafts the config of data of one kind; None for data of another kind. Raises ConfigError or SourceError for data of this kind that no
 config can be made of."""
-
-
-LINE_CHARACTERS = 140
-BLOCKS = ({"source"}, {"source", "tables"}, {"source", "expect"}, {"dataset"}, {"dataset", "features"})
-"""Sections with a line for each of their settings, however short they are."""
 
 
 def yaml_text(draft: Draft) -> str:
@@ -137,13 +138,6 @@ def _inline(value: Any) -> str:
 
     text = yaml.safe_dump([plain(value)], default_flow_style=True, allow_unicode=True, sort_keys=False, width=float("inf"))
     return str(text).strip()[1:-1]
-
-
-ANONYMOUS = ("data", "train", "dataset", "table", "rows")
-"""Names of files that say nothing of the data."""
-Check = Callable[[Mapping[str, Any]], tuple[str, ...]]
-"""Takes the plain values of a config. Raises a LockstepError if ETL or training would refuse it, and returns lines for the reader of the
-command's output."""
 
 
 def check_output(output: str | Path) -> None:

@@ -23,6 +23,8 @@ SPLITS = {
 LISTED_CLASSES = 20
 """The most classes that an expectation lists."""
 LEAST_ROWS = 20
+EPOCHS = ((100_000, 5), (10_000, 10), (1_000, 20), (0, 40))
+"""Least rows of the training split, and the epochs for that many."""
 
 
 @dataclass(frozen=True)
@@ -201,10 +203,6 @@ def _refuse_masks(files: Sequence[FoundFile], level: int, names: Sequence[str]) 
                 f"the folders {names[0]} and {names[1]} have files of equal names, so {mask} holds masks or boxes, not a class; for masks "
                 "docs/how-to/segmentation.md has a config, and docs/how-to/detection.md for boxes"
             )
-
-
-EPOCHS = ((100_000, 5), (10_000, 10), (1_000, 20), (0, 40))
-"""Least rows of the training split, and the epochs for that many."""
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,10 @@ UNREADABLE = {
 _COMPRESSED = (".gz", ".bz2", ".zst")
 _ABOUT = ("readme", "license", "licence", "citation", "changelog", "attribution", "thumbs.db")
 """Beginnings of the names of files about the data, in lower case."""
+MOST_FILES = 300
+"""The most files that are opened."""
+MOST_MEMBERS, MOST_BYTES = 100_000, 2**30
+"""The most files of an archive that are listed, and the most of its bytes, unpacked, that are read for that."""
 
 
 @dataclass(frozen=True)
@@ -162,12 +166,6 @@ def _files(path: str, below: str = "") -> Iterator[FoundFile]:
                     yield from _files(path, name)
             elif entry.is_file():
                 yield FoundFile(name, entry.stat().st_size)
-
-
-MOST_FILES = 300
-"""The most files that are opened."""
-MOST_MEMBERS, MOST_BYTES = 100_000, 2**30
-"""The most files of an archive that are listed, and the most of its bytes, unpacked, that are read for that."""
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,10 @@ LARGEST_SIDE = 64
 """For the network `small`, whose hidden layer has weights for each pixel."""
 MOST_UNREADABLE = 0.2
 _GREY = ("1", "L", "I", "I;16", "LA")
+_NAME = re.compile(r"idx[0-9]|ubyte")
+_ROWS_AT_A_TIME = 1_000_000
+Pair = tuple[FoundFile, FoundFile]
+"""A file of images, and that of their labels."""
 
 
 @dataclass(frozen=True)
@@ -121,12 +125,6 @@ def _decode(data: bytes, with_pixels: bool) -> tuple[tuple[int, int], str] | Non
             return shown_size(image.size, orientation(image)), image.mode
     except (OSError, SyntaxError, ValueError, EOFError, PIL.Image.DecompressionBombError):
         return None
-
-
-_NAME = re.compile(r"idx[0-9]|ubyte")
-_ROWS_AT_A_TIME = 1_000_000
-Pair = tuple[FoundFile, FoundFile]
-"""A file of images, and that of their labels."""
 
 
 def draft_idx(request: Request) -> Draft | None:

@@ -55,6 +55,11 @@ LEAST_WORDS = 5
 """The widest filter of the network."""
 LEAST_TERMS, MOST_TERMS = 16, 2_048
 MOST_TEXTS = 2_000
+MOST_FILES, MOST_BYTES = 500, 2**18
+"""The most files that are opened, and the most bytes of each that are read."""
+TYPE_FILES, TYPE_BYTES = 50, 2**14
+"""The same, where the content decides whether files are texts."""
+MOST_LABELS = 200
 
 
 def term_encoder(texts: Sequence[str]) -> tuple[dict[str, Any], str]:
@@ -92,12 +97,6 @@ def text_training(rows: int) -> dict[str, Any]:
 def _usual(counts: np.ndarray) -> int:
     """The value that 95 % of the counts do not exceed."""
     return int(np.sort(counts)[-(-95 * len(counts) // 100) - 1])
-
-
-MOST_FILES, MOST_BYTES = 500, 2**18
-"""The most files that are opened, and the most bytes of each that are read."""
-TYPE_FILES, TYPE_BYTES = 50, 2**14
-"""The same, where the content decides whether files are texts."""
 
 
 def draft_documents(request: Request) -> Draft | None:
@@ -146,9 +145,6 @@ def _files_without_type(contents: FolderContents) -> tuple[FoundFile, ...]:
     texts = [beginning for beginning in beginnings if beginning]
     tables = sum(is_tabular(text.lines) for text in texts)
     return files if len(texts) == len(beginnings) and 2 * tables < len(texts) else ()
-
-
-MOST_LABELS = 200
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,17 @@ LEAST_RARE_ROWS = 10
 """Rows of the rarer class, held out, below which a score may be chance."""
 _RANGES = 64
 _METRICS = {"two classes": AUC, "classes": EXPLAINED_ERRORS, "number": R_SQUARED}
+_NEVER_NEGATIVE = re.compile(
+    r"(^|_)(age|ages|count|counts|hours?|minutes?|seconds?|days?|years?|distance|duration|weight|height|length|width|size|area|price|"
+    r"population|rooms|passengers|speed|quantity|qty)($|_)",
+    re.IGNORECASE,
+)
+_AGE = re.compile(r"(^|_)age$", re.IGNORECASE)
+_OLDEST = 120
+MOST_IMPOSSIBLE = 0.005
+"""Share of the rows beyond which a value is no mistake; a version may have 1 % of refused rows for all reasons together."""
+_LEAST_MARK, _LEAST_MARKED = 99, 0.005
+"""Size of a number that marks missing values, such as 999, and the share of the rows that has it."""
 
 
 def leak_doubt(features: Sequence[ColumnFacts], target: TargetChoice, feature_names: Collection[str]) -> str:
@@ -100,20 +111,6 @@ def _score(ranges: np.ndarray, outputs: np.ndarray, kind: str) -> float:
     if kind == "number":
         return r_squared(true, predicted)
     return rank_auc(true == 1, predicted)
-
-
-_NEVER_NEGATIVE = re.compile(
-    r"(^|_)(age|ages|count|counts|hours?|minutes?|seconds?|days?|years?|distance|duration|weight|height|length|width|size|area|price|"
-    r"population|rooms|passengers|speed|quantity|qty)($|_)",
-    re.IGNORECASE,
-)
-_AGE = re.compile(r"(^|_)age$", re.IGNORECASE)
-_OLDEST = 120
-MOST_IMPOSSIBLE = 0.005
-"""Share of the rows beyond which a value is no mistake; a version may have 1 % of refused rows for all reasons together."""
-
-_LEAST_MARK, _LEAST_MARKED = 99, 0.005
-"""Size of a number that marks missing values, such as 999, and the share of the rows that has it."""
 
 
 def expectations(columns: Sequence[ColumnFacts]) -> dict[str, tuple[str, str]]:

@@ -22,6 +22,10 @@ _MOST_CATEGORIES = 0.25
 """Different values by rows, of a column that has categories."""
 _MOST_REPEATED = 0.03
 """Share of the records that may repeat the names."""
+_TYPED_NAME = re.compile(r"(.+):(?:token|float|token_seq|float_seq)")
+"""A name with its type, as RecBole writes it."""
+MOST_CHARACTERS = 80
+"""Of a name, to which drafts append what became of it."""
 
 
 @dataclass(frozen=True)
@@ -246,12 +250,6 @@ def _layout_by_first_line(dialect: TableDialect, record: TextRecord, following: 
     )
     is_followed = following.line == record.line + 1  # as a title is not
     return Layout(replace(dialect, has_header=True), tuple(values), () if is_certain and is_followed else (doubt,))
-
-
-_TYPED_NAME = re.compile(r"(.+):(?:token|float|token_seq|float_seq)")
-"""A name with its type, as RecBole writes it."""
-MOST_CHARACTERS = 80
-"""Of a name, to which drafts append what became of it."""
 
 
 def column_names(header: Sequence[str | None], width: int) -> list[str]:

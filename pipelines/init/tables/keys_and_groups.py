@@ -36,6 +36,22 @@ from pipelines.init.tables.time_series import RowOrder, find_panel
 
 LEAST_REPEATED = 0.05
 """Share of rows that are there already, but for their identifier, from which that is no key. Rounded numbers repeat by chance, too."""
+LEAST_GROUPS = 20
+LEAST_RESEMBLANCE = 0.3
+"""Excess of the intra-class correlation, of the median column, from which rows of one value are those of a group."""
+MOST_ROWS, MOST_COLUMNS = 5_000, 50
+"""Rows and other columns that are compared for a candidate."""
+MOST_CANDIDATES = 50
+"""Candidates that are examined: the first columns, among which identifiers stand."""
+SHUFFLES = 19
+"""Shuffles of the rows, whose correlations are all below that of a group: of as many by chance, one in twenty is."""
+_LEAST_IN_SEVERAL = 0.5
+"""Share of the rows whose value another row has, too."""
+_DESIGN = 3.0
+"""Standard errors below chance from which a column varies inside of each group by design, such as the year of a panel."""
+_ODD = np.uint64(0x9E3779B97F4A7C15)
+_MISSING = np.uint64(2**64 - 1)
+"""The code of a text that is NULL."""
 
 
 @dataclass
@@ -83,7 +99,8 @@ def find_roles(table: SampledTable, target: TargetChoice) -> Roles:
     names = " and ".join(column.name for column in by)
     roles.doubts.append(
         f"the rows are a panel, with each {names} at most values of {roles.panel.time.name}: later rows of the same {names} are predicted "
-        f"from earlier ones. To predict series that training has not seen, split by dataset.split.group, {by[0].name}, without source.windows"
+        "from earlier ones. To predict series that training has not seen, "
+        f"split by dataset.split.group, {by[0].name}, without source.windows"
     )
     return roles
 
@@ -141,24 +158,6 @@ def depends_on(column: ColumnFacts, key: ColumnFacts) -> bool:
     """Whether each value of the key has one value of the column."""
     table = pa.table([key.typed.values, column.typed.values], names=["key", "value"])
     return len(table.group_by(["key", "value"]).aggregate([])) <= 1.001 * key.distinct
-
-
-LEAST_GROUPS = 20
-LEAST_RESEMBLANCE = 0.3
-"""Excess of the intra-class correlation, of the median column, from which rows of one value are those of a group."""
-MOST_ROWS, MOST_COLUMNS = 5_000, 50
-"""Rows and other columns that are compared for a candidate."""
-MOST_CANDIDATES = 50
-"""Candidates that are examined: the first columns, among which identifiers stand."""
-SHUFFLES = 19
-"""Shuffles of the rows, whose correlations are all below that of a group: of as many by chance, one in twenty is."""
-_LEAST_IN_SEVERAL = 0.5
-"""Share of the rows whose value another row has, too."""
-_DESIGN = 3.0
-"""Standard errors below chance from which a column varies inside of each group by design, such as the year of a panel."""
-_ODD = np.uint64(0x9E3779B97F4A7C15)
-_MISSING = np.uint64(2**64 - 1)
-"""The code of a text that is NULL."""
 
 
 @dataclass(frozen=True)
@@ -264,8 +263,8 @@ def _resemblances(ranks: np.ndarray, groups: np.ndarray) -> tuple[np.ndarray, np
 
 
 def _rank_matrix(columns: Sequence[ColumnFacts], codes: Mapping[str, np.ndarray], rows: np.ndarray) -> np.ndarray:
-    """The ranks of the values, of mean 0 and deviation 1 in each column, and 0 for NULL; of categories, in an order that says nothing. Shape
-    (rows, columns)."""
+    """The ranks of the values, of mean 0 and deviation 1 in each column, and 0 for NULL; of categories, in an order that says nothing.
+    Shape (rows, columns)."""
     ranks_by_column = []
     for column in columns:
         codes_of_rows = codes[column.name][rows]

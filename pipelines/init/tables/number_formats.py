@@ -42,6 +42,10 @@ _LEAST_OF_THREE_DIGITS = 45
 decimals, one ends with a zero, which is not written, with a probability of 99 %."""
 _LONGEST_QUANTITY = 9
 """Digits of texts of one length with blanks in them, from which on they are names, such as numbers of telephones."""
+_WHOLE_IN_THREES = "(?:[1-9][0-9]{{0,2}}(?:{0}[0-9]{{3}})+|[0-9]+)"
+_IN_COMMAS = "(?:[1-9][0-9]{0,2}(?:,[0-9]{2,3})*,[0-9]{3}|[0-9]+)"
+"""India writes 12,34,567."""
+_IN_BLANKS = _WHOLE_IN_THREES.format(f"[{BLANKS}]")
 
 
 @dataclass(frozen=True)
@@ -60,10 +64,6 @@ class DigitStyle:
         return DECIMAL_COMMA if self.point == "," else DECIMAL_POINT
 
 
-_WHOLE_IN_THREES = "(?:[1-9][0-9]{{0,2}}(?:{0}[0-9]{{3}})+|[0-9]+)"
-_IN_COMMAS = "(?:[1-9][0-9]{0,2}(?:,[0-9]{2,3})*,[0-9]{3}|[0-9]+)"
-"""India writes 12,34,567."""
-_IN_BLANKS = _WHOLE_IN_THREES.format(f"[{BLANKS}]")
 POINT = DigitStyle("", "(?:[0-9]+[.]?[0-9]*|[.][0-9]+)")
 COMMA = DigitStyle("", "(?:[0-9]+(?:,[0-9]+)?)", point=",")
 THOUSANDS_COMMAS = DigitStyle("thousands commas", f"(?:{_IN_COMMAS}(?:[.][0-9]+)?)", ",")

@@ -13,6 +13,12 @@ from pipelines.data.sources.files.content import COMPRESSED, content, file_error
 from pipelines.data.sources.text.records import RECORD_BYTES
 from pipelines.errors import SourceError
 
+SAMPLE_BYTES = 32 * 2**20
+PIECES = 64
+_UTF_16 = (b"\xff\xfe", b"\xfe\xff")
+_ZERO_HEAD_BYTES, _MOST_LINES_WITH_ZERO = 2**18, 0.1
+"""Text in which bytes of zero are counted, and the share of lines with one beyond which it is no text. ETL refuses the records of fewer."""
+
 
 @dataclass(frozen=True)
 class SampledTable:
@@ -39,13 +45,6 @@ class SampledTable:
 
     def column(self, name: str) -> ColumnFacts:
         return next(column for column in self.columns if column.name == name)
-
-
-SAMPLE_BYTES = 32 * 2**20
-PIECES = 64
-_UTF_16 = (b"\xff\xfe", b"\xfe\xff")
-_ZERO_HEAD_BYTES, _MOST_LINES_WITH_ZERO = 2**18, 0.1
-"""Text in which bytes of zero are counted, and the share of lines with one beyond which it is no text. ETL refuses the records of fewer."""
 
 
 @dataclass(frozen=True)

@@ -124,7 +124,7 @@ def _plan(table: SampledTable, request: Request) -> _Plan:
     table, target = choose_target(table, request.target, request.data)
     table = add_moments(table, target.columns)
     roles = find_roles(table, target)
-    order, series = _find_order(table, target, roles)
+    order, series = _order_and_series(table, target, roles)
     split, split_reason = _split(table, target, roles, order)
     expected = expectations([column for column in table.columns if column.name not in roles.left_out])
     return _Plan(request.name, table, target, roles, series, split, split_reason, expected, table_task(roles, target))
@@ -167,7 +167,7 @@ def _write_sections(plan: _Plan, trial: Trial | None) -> _Sections:
     return _Sections(values, features, reason)
 
 
-def _find_order(table: SampledTable, target: TargetChoice, roles: Roles) -> tuple[RowOrder | None, SeriesWindows | None]:
+def _order_and_series(table: SampledTable, target: TargetChoice, roles: Roles) -> tuple[RowOrder | None, SeriesWindows | None]:
     """The order of time in which the rows stand, or that of each series of a panel, and the windows of a target that depends on its past;
     None if the rows are in none, or a group divides them.
 

@@ -78,8 +78,8 @@ def trial_models() -> list[TrialModel]:
 
 
 def _length(rows: int) -> dict[str, Any]:
-    """The batch, a power of two that grows with the root of the number of rows and leaves at least ten steps of an epoch; and as many epochs
-    as LEAST_STEPS need, within bounds."""
+    """The batch, a power of two that grows with the root of the number of rows and leaves at least ten steps of an epoch; and as many
+    epochs as LEAST_STEPS need, within bounds."""
     batch = min(max(2 ** round(log2(max(rows, 1) ** 0.5 / 1.5)), 32), 4_096)
     while batch > max(rows // 10, 8):
         batch //= 2
