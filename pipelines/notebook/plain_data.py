@@ -20,9 +20,9 @@ def write_splits(path: str, splits: Mapping[str, Mapping[str, np.ndarray]], targ
     first = _check_splits(splits, target)
     columns = []
     for name, array in first.items():
-        role, cardinality = ("target", classes) if name == target else ("feature", None)
-        settings: dict[str, Any] = {"name": name, "dtype": str(array.dtype), "shape": array.shape[1:]}
-        columns.append(TensorColumn(**settings, role=role, cardinality=cardinality))
+        settings: dict[str, Any] = {"dtype": str(array.dtype), "role": "target" if name == target else "feature"}
+        cardinality = classes if name == target else None
+        columns.append(TensorColumn(name=name, shape=array.shape[1:], cardinality=cardinality, **settings))
     encoders = {
         name: encoder.model_copy(update={"state": {"dtype": encoder.column.dtype, "impute": None}})
         for name, encoder in identity_encoders(tuple(columns)).items()

@@ -110,17 +110,16 @@ def _check_rows(path: str, annotated: AnnotatedImages) -> None:
     if rows.complete < LEAST_ROWS:
         raise ConfigError(f"{path}: {rows.complete} {named} do not fill three splits; add some, until there are {LEAST_ROWS}")
     if len(rows.faults) > MOST_UNREADABLE * rows.tried:
-        raise ConfigError(
-            f"{path}: {len(rows.faults)} of {rows.tried} {named} would be refused, most because of {_most_frequent(rows.faults)[0]}; "
-            "correct those files, or remove them"
-        )
+        ((reason, _),) = Counter(rows.faults).most_common(1)
+        refused = f"{len(rows.faults)} of {rows.tried} {named} would be refused, most because of {reason}"
+        raise ConfigError(f"{path}: {refused}; correct those files, or remove them")
 
 
 def _doubts(annotated: AnnotatedImages) -> list[str]:
     """Says what would be quarantined, and how much of it."""
     rows, doubts = annotated.rows, list[str]()
     if rows.faults:
-        reason, count = _most_frequent(rows.faults)
+        ((reason, count),) = Counter(rows.faults).most_common(1)
         refused = f"{len(rows.faults)} of {rows.tried} {annotated.noun} that were tried are quarantined"
         doubts.append(f"{refused}, {count} of them because of {reason}")
     lone = {
@@ -129,10 +128,6 @@ def _doubts(annotated: AnnotatedImages) -> list[str]:
     }
     doubts += [f"{kind} are quarantined: {len(names):,}, such as {names[0]}" for kind, names in lone.items() if names]
     return doubts
-
-
-def _most_frequent(faults: Sequence[str]) -> tuple[str, int]:
-    return Counter(faults).most_common(1)[0]
 
 
 def image_choice(look: Look, shape: tuple[int, int, int], largest: int) -> ChosenSettings:

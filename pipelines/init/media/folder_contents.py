@@ -119,8 +119,9 @@ def list_contents(path: str) -> FolderContents:
         files, root, about = [FoundFile(Path(path).name, Path(path).stat().st_size)], str(Path(path).parent), []
     else:
         every, root = sorted(_files(path), key=lambda file: file.name), path
-        about = [file.name for file in every if _is_about(file.name)]
-        files = [file for file in every if not _is_about(file.name)] or every
+        about = [file.name for file in every if file.name.rpartition("/")[2].lower().startswith(_ABOUT)]
+        names_about = set(about)
+        files = [file for file in every if file.name not in names_about] or every
     if not files:
         raise ConfigError(f"{path}: no file in this folder; name a folder that has files, none of them hidden by a name with . or _")
     for file in files:
@@ -146,10 +147,6 @@ def check_kinds(contents: FolderContents, kind: str, endings: Collection[str]) -
 def spread(items: Sequence[Item], most: int) -> list[Item]:
     """At most so many of the items, evenly spaced, the first one included."""
     return list(items) if len(items) <= most else [items[place * len(items) // most] for place in range(most)]
-
-
-def _is_about(name: str) -> bool:
-    return name.rpartition("/")[2].lower().startswith(_ABOUT)
 
 
 def _files(path: str, below: str = "") -> Iterator[FoundFile]:

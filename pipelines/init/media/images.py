@@ -55,11 +55,6 @@ class Look:
     opened: int
     unreadable: tuple[str, ...]
 
-    @property
-    def assumptions(self) -> tuple[str, ...]:
-        count = f"{len(self.unreadable)} of {self.opened} images"
-        return tuple(f"{count} cannot be decoded, such as {name}: quarantined" for name in self.unreadable[:1])
-
 
 def draft_pictures(request: Request) -> Draft | None:
     """Draft the config for images in class folders, or with the class in their names. None if few of the files are images."""
@@ -70,6 +65,7 @@ def draft_pictures(request: Request) -> Draft | None:
     classes = find_classes(request.data, table.files)
     look = look_at_images(request.data, table)
     rows = train_rows(classes.train_files or classes.files, classes.splits)
+    count = f"{len(look.unreadable)} of {look.opened}"
     learning = Learning(
         "image",
         "image",
@@ -79,7 +75,7 @@ def draft_pictures(request: Request) -> Draft | None:
         {"kind": "vision", "network": "small", "dropout": 0.4},
         image_training(rows),
         len(look.unreadable) / look.opened,
-        look.assumptions,
+        tuple(f"{count} images cannot be decoded, such as {name}: quarantined" for name in look.unreadable[:1]),
     )
     return draft_files(request, contents, classes, table, "content", learning)
 
@@ -173,11 +169,12 @@ def draft_idx(request: Request) -> Draft | None:
 def _pairs(contents: FolderContents, headers: Mapping[FoundFile, Header]) -> dict[str, Pair]:
     """The files by split, `train` first. Raises ConfigError if images have no labels, or two sets of them are of one split."""
     pairs: dict[str, Pair] = {}
+    stems = {file: re.split("images?|labels?", file.name.lower())[0] for file in headers}
     for images, header in headers.items():
         if len(header.shape) < 3:
             continue
-        stem = _stem(images)
-        labels = next((file for file, other in headers.items() if len(other.shape) == 1 and _stem(file) == stem), None)
+        stem = stems[images]
+        labels = next((file for file, other in headers.items() if len(other.shape) == 1 and stems[file] == stem), None)
         if labels is None:
             raise ConfigError(f"{contents.path}: {images.name} has no file of labels; add one whose name has labels in place of images")
         words = re.split("[^a-z0-9]+", stem)
@@ -191,11 +188,6 @@ def _pairs(contents: FolderContents, headers: Mapping[FoundFile, Header]) -> dic
     if "train" not in pairs:
         raise ConfigError(f"{contents.path}: no IDX file of images for training; add one with train in its name")
     return {split: pairs[split] for split in ("train", "validation", "test") if split in pairs}
-
-
-def _stem(file: FoundFile) -> str:
-    """The name of a file up to `images` or `labels`."""
-    return re.split("images?|labels?", file.name.lower())[0]
 
 
 def _shape(path: str, name: str, headers: Sequence[Header]) -> tuple[int, int, int]:

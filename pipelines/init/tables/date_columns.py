@@ -158,22 +158,17 @@ def _moment_of_numbers(column: ColumnFacts) -> ColumnFacts:
         if moments.null_count - typed.values.null_count <= MOST_WRONG * len(column.filled) and are_years:
             sql = form.sql.replace("{0}", f"CAST({typed.sql or '{0}'} AS string)")
             return ColumnFacts(TypedColumn(column.name, typed.ddl, moments, sql, f"{column.name} is a date written {pattern}"))
-    unit = next((unit for unit, (_, per_second) in _UNITS.items() if _are_times(column, per_second)), "")
-    if not unit:
-        return column
-    function, per_second = _UNITS[unit]
-    if not is_sure:
-        doubt = f"{column.name} is a number; for a time in {unit} since 1970, write {function}({sql_name(column.name)}) in source.query"
-        return ColumnFacts(replace(typed, doubt=doubt))
-    moments = pc.multiply(typed.values.cast(pa.int64()), 1_000_000 // per_second).cast(pa.timestamp("us"))
-    sql = f"{function}({typed.sql or '{0}'})"
-    return ColumnFacts(TypedColumn(column.name, typed.ddl, moments, sql, f"{column.name} is a time in {unit} since 1970, in UTC"))
-
-
-def _are_times(column: ColumnFacts, per_second: int) -> bool:
-    """Whether the numbers are times from 1990 to 2040."""
-    first, last = (np.datetime64(day, "s").astype(np.int64) * per_second for day in ("1990-01-01", "2040-01-01"))
-    return bool(first <= column.numbers[0] and column.numbers[-1] < last and column.distinct > 1)
+    for unit, (function, per_second) in _UNITS.items():
+        first, last = (np.datetime64(day, "s").astype(np.int64) * per_second for day in ("1990-01-01", "2040-01-01"))
+        if not (first <= numbers[0] and numbers[-1] < last and column.distinct > 1):
+            continue
+        if not is_sure:
+            doubt = f"{column.name} is a number; for a time in {unit} since 1970, write {function}({sql_name(column.name)}) in source.query"
+            return ColumnFacts(replace(typed, doubt=doubt))
+        moments = pc.multiply(typed.values.cast(pa.int64()), 1_000_000 // per_second).cast(pa.timestamp("us"))
+        sql = f"{function}({typed.sql or '{0}'})"
+        return ColumnFacts(TypedColumn(column.name, typed.ddl, moments, sql, f"{column.name} is a time in {unit} since 1970, in UTC"))
+    return column
 
 
 def _moment_of_parts(columns: Sequence[ColumnFacts], targets: Sequence[ColumnFacts]) -> ColumnFacts | None:

@@ -63,11 +63,6 @@ class _Column:
     def repeated(self) -> set[str]:
         return {value for value, count in Counter(self.values).items() if count > 1}
 
-    @cached_property
-    def range(self) -> tuple[float, float]:
-        numbers = [float(value) for value in self.values if re.fullmatch(r"[+-]?[0-9]*\.?[0-9]+", value)]
-        return (min(numbers), max(numbers)) if numbers else (0, 0)
-
     def differs(self, value: str) -> bool:
         """Whether a value is of another kind than those of the column."""
         if not self.values or value in MARKS:
@@ -85,7 +80,8 @@ class _Column:
         numbers that count rows is a little smaller."""
         if self.kind != "number":
             return value not in self.repeated
-        low, high = self.range
+        numbers = [float(value) for value in self.values if re.fullmatch(r"[+-]?[0-9]*\.?[0-9]+", value)]
+        low, high = (min(numbers), max(numbers)) if numbers else (0, 0)
         margin = (high - low) / 4
         return any("." in other for other in self.values) or not low - margin <= float(value) <= high + margin
 
@@ -164,18 +160,15 @@ def _is_row(record: TextRecord, columns: Sequence[_Column]) -> bool:
         return True
     typed = [column.differs(value) for value, column in filled if column.kind in ("number", "moment")]
     if typed:
-        return sum(typed) < len(typed) / 2 and not _counts_up(values, columns)
+        numbers = [(value, column) for value, column in zip(values, columns, strict=True) if re.fullmatch("[0-9]{1,6}", value)]
+        steps = {int(second[0]) - int(first[0]) for first, second in pairwise(numbers)}
+        counts_up = len(steps) == 1 and steps != {0}  # as years do in a header; then most are none of their columns' values
+        is_header = counts_up and sum(column.is_outside(value) for value, column in numbers) > len(numbers) / 2
+        return sum(typed) < len(typed) / 2 and not is_header
     if any(column.kind in ("number", "moment") and len(column.values) for column in columns):  # a row that misses all of these, or none
         return any(value in column.repeated for value, column in filled if column.kind == "category")
     differing = [column.differs(value) or column.differs_in_length(value) for value, column in filled]
     return sum(differing) <= len(differing) / 2
-
-
-def _counts_up(values: Sequence[str], columns: Sequence[_Column]) -> bool:
-    """Whether the numbers of a record count up, such as years do, and most are none of their columns' values."""
-    numbers = [(value, column) for value, column in zip(values, columns, strict=True) if re.fullmatch("[0-9]{1,6}", value)]
-    steps = {int(second[0]) - int(first[0]) for first, second in pairwise(numbers)}
-    return len(steps) == 1 and steps != {0} and sum(column.is_outside(value) for value, column in numbers) > len(numbers) / 2
 
 
 def _possible_names(record: TextRecord, width: int, columns: Sequence[_Column]) -> list[str] | None:

@@ -1,9 +1,8 @@
 """Columns that are no features: constants, row numbers, identifiers, copies of the target, and those by which rows belong together: equal
 ones, and those of one value that resemble each other more than chance.
 
-1. `find_roles` sorts the columns, and chooses the key and the group.
-2. `repeat_share` is the share of rows that are there already, by a hash of their values.
-3. `find_group` looks for the identifiers of persons, machines or places, of which each has several rows. For each column that could be one,
+1. `find_roles` sorts the columns, and chooses the key and the group. Which rows are there already, a hash of their values tells.
+2. `find_group` looks for the identifiers of persons, machines or places, of which each has several rows. For each column that could be one,
    `_resemblances` computes the intra-class correlation of every other column (Fisher 1925): how alike two rows of one value are, 1 for
    equal and 0 for any two. A measured number, such as an age, has neighbours that are alike too; what counts is by how much
    rows of one value are more alike than rows of neighbouring values. An identifier is one whose rows are so in most other columns.
@@ -114,7 +113,10 @@ def _choose_key(roles: Roles, table: SampledTable, row_numbers: Sequence[ColumnF
     described = [column for column in table.columns if column.name not in names]
     has_lists = any(column.kind in ("list", "other") for column in described)
     has_few_combinations = not has_lists and prod(max(column.distinct, 1) + bool(column.nulls) for column in described) < table.rows
-    repeated = repeat_share(described) if names and not has_few_combinations else 0.0
+    repeated = 0.0
+    if names and not has_few_combinations:
+        hashes = np.sort(_row_hashes(map(_codes, described)))
+        repeated = float((hashes[1:] == hashes[:-1]).sum()) / max(len(hashes), 1)
     if repeated >= LEAST_REPEATED:
         roles.dropped = sorted(names)
         besides = f"{', '.join(roles.dropped)}, which the query leaves out: equal rows go to one split"
@@ -133,7 +135,11 @@ def _choose_group(roles: Roles, table: SampledTable, target: TargetChoice) -> No
     evidence = ""
     is_open = not (roles.members or table.splits)  # else names or the files decide
     if is_open and (resembling := find_group([*roles.features, *target.columns], roles.features)):
-        roles.members, evidence = [resembling.column], resembling.text
+        roles.members = [resembling.column]
+        evidence = (
+            f"rows with equal {resembling.column.name} resemble each other: the intra-class correlation of the median column is "
+            f"{resembling.same:.2f}, and {max(resembling.by_chance, 0):.2f} at most by chance"
+        )
     if len(roles.members) == 1:
         (group,) = roles.members
         roles.group = group.name
@@ -171,19 +177,6 @@ class GroupEvidence:
     """That above the correlation of rows of neighbouring values."""
     by_chance: float
     """The largest excess of shuffled rows."""
-
-    @property
-    def text(self) -> str:
-        return (
-            f"rows with equal {self.column.name} resemble each other: the intra-class correlation of the median column is {self.same:.2f}, "
-            f"and {max(self.by_chance, 0):.2f} at most by chance"
-        )
-
-
-def repeat_share(columns: Sequence[ColumnFacts]) -> float:
-    """The share of the rows that are equal in these columns to a row before them."""
-    hashes = np.sort(_row_hashes(map(_codes, columns)))
-    return float((hashes[1:] == hashes[:-1]).sum()) / max(len(hashes), 1)
 
 
 def find_group(columns: Sequence[ColumnFacts], candidates: Sequence[ColumnFacts]) -> GroupEvidence | None:
@@ -239,12 +232,9 @@ def _median_resemblance(ranks: np.ndarray, groups: np.ndarray, has_neighbours: b
     if is_design.all() or len(is_design) < 2:  # of one column alone, a feature that tells the target may look so
         return 0.0, 0.0
     excess = same - neighbours.clip(0) if has_neighbours else same
-    return _lower_median(same[~is_design]), _lower_median(excess[~is_design])
-
-
-def _lower_median(values: np.ndarray) -> float:
-    """The largest value that at least half of the values reach."""
-    return float(np.quantile(values, 0.5, method="lower"))
+    # The largest value that at least half of the columns reach.
+    same_median, excess_median = (float(np.quantile(values[~is_design], 0.5, method="lower")) for values in (same, excess))
+    return same_median, excess_median
 
 
 def _resemblances(ranks: np.ndarray, groups: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -139,7 +139,7 @@ def _write_sections(plan: _Plan, trial: Trial | None) -> _Sections:
             query.change(plan.table.column(feature.feature), feature.sql)
     name, table, roles, targets = plan.name, plan.table, plan.roles, plan.target.columns
     tables = dict(table.splits) or {section_name(name): table.settings}
-    text = query.text(tables, _split_column(table) if table.splits else "")
+    text = query.text(tables, plan.split.get("by", ""))
     source = {
         "tables": tables,
         **({"query": text} if text else {}),
@@ -194,7 +194,8 @@ def _split(table: SampledTable, target: TargetChoice, roles: Roles, order: RowOr
     """The section `dataset.split`, and the reason."""
     if table.splits:
         has_validation = "validation" in table.splits
-        return {"by": _split_column(table), **({} if has_validation else {"validation": 0.1})}, "as the names of the files say"
+        by = free_name("split", {column.name.lower() for column in table.columns})
+        return {"by": by, **({} if has_validation else {"validation": 0.1})}, "as the names of the files say"
     if order and (by_time := time_split(order.time)):
         return by_time, "the rows are in order of time: later ones are predicted from earlier ones"
     shares = {"train": 0.7, "validation": 0.15, "test": 0.15} if table.rows < _SMALL else {"train": 0.8, "validation": 0.1, "test": 0.1}
@@ -204,11 +205,6 @@ def _split(table: SampledTable, target: TargetChoice, roles: Roles, order: RowOr
         reason = f"a class has about {show_count(fewest, 'row')}: each split gets its share of every class"
         return {**shares, "stratify": target.column.name}, reason
     return shares, ""
-
-
-def _split_column(table: SampledTable) -> str:
-    """The name of the column that says in which file a row is."""
-    return free_name("split", {column.name.lower() for column in table.columns})
 
 
 def _query(table: SampledTable, target: TargetChoice, roles: Roles) -> Query:
@@ -243,7 +239,7 @@ def _choose_model(plan: _Plan, query: Query, trial: Trial | None) -> tuple[list[
         train["monitor"] = "average_precision"  # the ROC area hardly says which epoch finds the rare rows
     is_linear = task.get("hidden") == []
     features = table_features(table, target, roles, query, "time" in plan.split, is_linear)
-    features = [*features, *(series.features if series else [])]
+    features = [*features, *(Encoding(column.name, "standardize", "") for column in (series.columns if series else []))]
     if task["kind"] == "tabular" and not is_linear:
         task |= embedding_settings(features, len(roles.features))
     return features, task, train, reason
@@ -277,4 +273,5 @@ def _doubts(plan: _Plan, feature_names: Collection[str]) -> Iterator[str]:
             text = f"rows without {column.name} are left out by the query: {column.nulls:,} of those read"
             yield f"{text}{marked if column.kind == 'text' else ''}"
     if plan.series:
-        yield plan.series.doubt
+        reason = plan.series.reason
+        yield f"{reason}. A prediction needs the rows before its own; to predict without them, remove source.windows and its features"

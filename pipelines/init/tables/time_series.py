@@ -19,7 +19,6 @@ import pyarrow as pa
 
 from pipelines.config.dataset.windows import lag_name, rolling_name
 from pipelines.data.features.auto.column_facts import ColumnFacts, TypedColumn
-from pipelines.data.features.auto.encoder_choice import Encoding
 from pipelines.init.tables.date_columns import LEAST_MOMENTS
 from pipelines.init.tables.target import TargetChoice
 from pipelines.init.tables.trial_inputs import calendar_parts, finite_numbers, frequency_ranks
@@ -89,10 +88,6 @@ class RowOrder:
         means[count:] = (sums[count:-1] - sums[: -count - 1]) / count + shift
         return self._restore_order(np.where(self.positions >= count, means, np.nan))
 
-    def split(self, values: np.ndarray) -> list[np.ndarray]:
-        """The values of each series."""
-        return np.split(values[self.rows], np.flatnonzero(self.positions == 0)[1:])
-
     def _restore_order(self, values: np.ndarray) -> np.ndarray:
         result = np.empty(len(values))
         result[self.rows] = values
@@ -130,10 +125,6 @@ class SeriesWindows:
         return [ColumnFacts(TypedColumn(name, "double", pa.array(column, from_pandas=True))) for name, column in columns.items()]
 
     @property
-    def features(self) -> list[Encoding]:
-        return [Encoding(column.name, "standardize", "") for column in self.columns]
-
-    @property
     def reason(self) -> str:
         lags = f"{', '.join(map(str, self.lags[:-1]))} and {self.lags[-1]}"
         season = f", and its mean over {self.season}, the season that its autocorrelation shows" if self.season else ""
@@ -142,10 +133,6 @@ class SeriesWindows:
             f"{self.target.name} depends on its past: its values {lags} rows before{owner}{season}, explain {100 * self.gain:.0f} % of the "
             "squared error of the last rows beyond what the other columns explain"
         )
-
-    @property
-    def doubt(self) -> str:
-        return f"{self.reason}. A prediction needs the rows before its own; to predict without them, remove source.windows and its features"
 
 
 def find_panel(columns: Iterable[ColumnFacts]) -> RowOrder | None:
@@ -172,7 +159,8 @@ def find_series(columns: Collection[ColumnFacts], target: TargetChoice, order: R
     is_series = target.kind == "number" and not target.further and target.column.nulls == 0 and order.time.nulls == 0
     if not is_series or not order.is_unique or target.column.rows < LEAST_ROWS:
         return None
-    seasons = find_seasons(order.split(target.column.places))
+    values_of_series = np.split(target.column.places[order.rows], np.flatnonzero(order.positions == 0)[1:])
+    seasons = find_seasons(values_of_series)
     lags = tuple(sorted({1, 2, *seasons}))
     series = SeriesWindows(order, target.column, lags, seasons[0] if seasons else 0)
     gain = _gain_of_past([column for column in columns if column is not target.column], series)

@@ -183,7 +183,7 @@ def try_models(
                 untried.append(model.one_number_only)
                 continue
             try:
-                parts = [model.fit(inputs.select(train), true[train], test, target.has_classes) for train, test in folds]
+                parts = [model.fit(replace(inputs, train=train), true[train], test, target.has_classes) for train, test in folds]
             except ImportError:
                 untried.append(model.without_library)
                 continue
