@@ -1,4 +1,5 @@
-"""Drafts the config for a folder of images, and for the IDX files of MNIST and its kin."""
+"""Drafts the config for a folder of images, and for the IDX files of MNIST and its kin; and the parts of a config that images with masks
+and images with boxes have in common."""
 
 import io
 import math
@@ -18,6 +19,7 @@ from pipelines.data.sources.files.idx_format import Header, read_header, read_ro
 from pipelines.errors import ConfigError, SourceError
 from pipelines.init.draft import Draft, KeyPath, Request
 from pipelines.init.media.class_folders import (
+    LEAST_ROWS,
     SPLITS,
     Learning,
     batch_rows,
@@ -42,6 +44,10 @@ _NAME = re.compile(r"idx[0-9]|ubyte")
 _ROWS_AT_A_TIME = 1_000_000
 Pair = tuple[FoundFile, FoundFile]
 """A file of images, and that of their labels."""
+FEW_IMAGES = 100
+"""Below which a tenth of the images could leave a split without any."""
+STEM = "regexp_extract(path, '([^/]+)[.][^./]*$', 1)"
+"""SQL for the name of a file without folders and ending."""
 
 
 @dataclass(frozen=True)
@@ -208,3 +214,145 @@ def _count_labels(path: str, images: Header) -> Counter[str]:
     if counts.total() != images.shape[0]:
         raise SourceError(f"{path} has {counts.total():,} labels, for {images.shape[0]:,} images; get both files again")
     return counts
+
+
+@dataclass(frozen=True)
+class ChosenSettings:
+    """Settings, and the reason for them."""
+
+    settings: Mapping[str, Any]
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class AnnotatedRows:
+    """The rows of the query, and what ETL would do with a sample of them."""
+
+    complete: int
+    """Images that have an annotation."""
+    tried: int
+    faults: Sequence[str]
+    """Why ETL would refuse some of the sample, each with the column."""
+    lone_images: Sequence[str] = ()
+    lone_annotations: Sequence[str] = ()
+    """Names of images without an annotation, and of annotations without an image."""
+
+    @property
+    def refused_share(self) -> float:
+        """The share of rows that would be quarantined."""
+        lone = len(self.lone_images) + len(self.lone_annotations)
+        return (len(self.faults) / self.tried * self.complete + lone) / (self.complete + lone)
+
+
+@dataclass(frozen=True)
+class AnnotatedImages:
+    """The annotations of images, and a training on them."""
+
+    noun: str
+    """The images in the plural: images or volumes."""
+    unit: str
+    """The annotation of an image and its column: mask, label or boxes."""
+    source: Mapping[str, Any]
+    """`tables`, and a `query` with the columns `name`, `image`, one called as the unit, and `split` if there are splits."""
+    image: ChosenSettings
+    annotation: ChosenSettings
+    """Their encoders."""
+    task: ChosenSettings
+    train: Mapping[str, Any]
+    rows: AnnotatedRows
+    splits: Sequence[str] = ()
+    introduction: tuple[str, ...] = ()
+    assumptions: tuple[str, ...] = ()
+
+    @property
+    def article_and_unit(self) -> str:
+        return self.unit if self.unit.endswith("s") else f"a {self.unit}"
+
+
+def draft_annotated(request: Request, annotated: AnnotatedImages) -> Draft:
+    """The draft for images that are annotated. Raises ConfigError if they are too few, or too many of the sample would be refused."""
+    _check_rows(request.data, annotated)
+    rows, unit, splits = annotated.rows, annotated.unit, annotated.splits
+    split: dict[str, Any]
+    if splits:
+        split = {"by": "split"} if "validation" in splits else {"by": "split", "validation": 0.1}
+    elif rows.complete < FEW_IMAGES:
+        split = {"train": 0.6, "validation": 0.2, "test": 0.2}
+    else:
+        split = {"train": 0.8, "validation": 0.1, "test": 0.1}
+    conditions = {"has an image": "image IS NOT NULL", f"has {annotated.article_and_unit}": f"{unit} IS NOT NULL"}
+    source: dict[str, Any] = {**annotated.source, "expect": conditions}
+    comments: dict[KeyPath, str] = {
+        ("dataset", "features", "image"): annotated.image.reason,
+        ("dataset", "target", unit): annotated.annotation.reason,
+        ("dataset", "split"): f"as the data have it: {name_list(list(splits))}" if splits else "by a hash of the name",
+        ("task",): annotated.task.reason,
+        ("train",): f"{rows.complete:,} {annotated.noun} in all",
+    }
+    if rows.refused_share > 0.01:
+        source["max_quarantined"] = round(min(2 * rows.refused_share, (1 + rows.refused_share) / 2), 2)
+        comments["source", "max_quarantined"] = f"{rows.refused_share:.0%} of the {annotated.noun} would be refused"
+    dataset = {
+        "path": f"data/{request.name}",
+        "key": "name",
+        "split": split,
+        "features": {"image": annotated.image.settings},
+        "target": {unit: annotated.annotation.settings},
+    }
+    sections = {"name": request.name, "source": source, "dataset": dataset, "task": annotated.task.settings, "train": annotated.train}
+    return Draft(sections, annotated.introduction, comments, (*annotated.assumptions, *_doubts(annotated)))
+
+
+def _check_rows(path: str, annotated: AnnotatedImages) -> None:
+    rows, named = annotated.rows, f"{annotated.noun} with {annotated.article_and_unit}"
+    if rows.complete < LEAST_ROWS:
+        raise ConfigError(f"{path}: {rows.complete} {named} do not fill three splits; add some, until there are {LEAST_ROWS}")
+    if len(rows.faults) > MOST_UNREADABLE * rows.tried:
+        ((reason, _),) = Counter(rows.faults).most_common(1)
+        refused = f"{len(rows.faults)} of {rows.tried} {named} would be refused, most because of {reason}"
+        raise ConfigError(f"{path}: {refused}; correct those files, or remove them")
+
+
+def _doubts(annotated: AnnotatedImages) -> list[str]:
+    """Says what would be quarantined, and how much of it."""
+    rows, doubts = annotated.rows, list[str]()
+    if rows.faults:
+        ((reason, count),) = Counter(rows.faults).most_common(1)
+        refused = f"{len(rows.faults)} of {rows.tried} {annotated.noun} that were tried are quarantined"
+        doubts.append(f"{refused}, {count} of them because of {reason}")
+    lone = {
+        f"{annotated.noun} without {annotated.article_and_unit}": rows.lone_images,
+        f"{annotated.unit}s without an image": rows.lone_annotations,
+    }
+    doubts += [f"{kind} are quarantined: {len(names):,}, such as {names[0]}" for kind, names in lone.items() if names]
+    return doubts
+
+
+def image_choice(look: Look, shape: tuple[int, int, int], largest: int) -> ChosenSettings:
+    """The encoder of images, which brings all to one shape."""
+    scaled = f", scaled to {largest}" if max(look.height, look.width) > largest else ""
+    reason = f"channels, height, width: the median of {show_count(look.opened, 'image')} is {look.height} x {look.width}{scaled}"
+    return ChosenSettings({"encoder": "image", "shape": list(shape)}, reason)
+
+
+def scale_size(height: int, width: int, largest: int) -> tuple[int, int]:
+    """Height and width with at most `largest` pixels on a side, and 16 or more on each."""
+    scale = min(1.0, largest / max(height, width))
+    return max(16, round(height * scale)), max(16, round(width * scale))
+
+
+def train_settings(rows: int, images: int, most_epochs: int, batch: int, rate: float) -> dict[str, Any]:
+    """The section `train` for so many rows: from 10 to `most_epochs` epochs, so that about so many `images` are seen."""
+    epochs = max(10, min(most_epochs, images // rows))
+    return {"workers": 2, "shards": 4, "epochs": epochs, "global_batch": batch, "lr": rate, "schedule": "one_cycle"}
+
+
+def choose_folder(files: Sequence[FoundFile], stems: set[str]) -> str | None:
+    """The folder that has most files of these stems; None if no folder has half of them."""
+    counts = Counter(file.folder for file in files if file.stem in stems)
+    folder, count = min(counts.items(), key=lambda item: (-item[1], item[0]), default=("", 0))
+    return folder if 2 * count > len(stems) else None
+
+
+def files_in(contents: FolderContents, folder: str, endings: Sequence[str]) -> tuple[FoundFile, ...]:
+    return tuple(file for file in contents.select_endings(endings) if file.folder == folder)

@@ -114,13 +114,12 @@ class NumberForm:
     def cast(self) -> str:
         """The number in Spark SQL of a text that is one."""
         text = "{0}"
-        for old, new in self._replaced_words:
+        words, characters, new_characters = self._replaced
+        for old, new in words:
             text = f"replace({text}, {sql_text(old)}, {sql_text(new)})"
-        old, new = self._replaced_characters
-        if len(old) == 1:
-            text = f"replace({text}, {sql_text(old)}, {sql_text(new)})"
-        elif old:
-            text = f"translate({text}, {sql_text(old)}, {sql_text(new)})"
+        if characters:
+            function = "replace" if len(characters) == 1 else "translate"
+            text = f"{function}({text}, {sql_text(characters)}, {sql_text(new_characters)})"
         if self._is_negative_by_place:
             text = f"concat(IF({{0}} RLIKE '{self._negative}', '-', ''), {text})"
         return f"try_cast({text} AS double)"
@@ -130,9 +129,9 @@ class NumberForm:
         is_number = pc.match_substring_regex(texts, self.look)
         values = pc.if_else(is_number, texts, pa.scalar(None, texts.type))
         is_negative = pc.match_substring_regex(values, self._negative)
-        for old, new in self._replaced_words:
+        words, characters, new_characters = self._replaced
+        for old, new in words:
             values = pc.replace_substring(values, old, new)
-        characters, new_characters = self._replaced_characters
         for place, old in reversed(list(enumerate(characters))):  # those first that are taken off
             values = pc.replace_substring(values, old, new_characters[place : place + 1])
         numbers = values.cast(pa.float64())
@@ -175,20 +174,17 @@ class NumberForm:
     def _present(self, marks: str) -> str:
         return "".join(mark for mark in marks if mark in self.characters)
 
-    @property
-    def _replaced_words(self) -> list[tuple[str, str]]:
-        """Words that are taken off, and letters that are exponents instead."""
-        return [*((unit, "") for unit in self.units if len(unit) > 1), *((letter, SCALES[letter][0]) for letter in self.scales)]
-
     @cached_property
-    def _replaced_characters(self) -> tuple[str, str]:
-        """Characters, and those in their place, of which the last ones have none and are taken off."""
-        replaced = {",": "."} if self.style.point == "," else {}
+    def _replaced(self) -> tuple[list[tuple[str, str]], str, str]:
+        """Words that are taken off, and letters that are exponents instead; then characters, and those in their place, of which the last
+        ones have none and are taken off."""
+        words = [*((unit, "") for unit in self.units if len(unit) > 1), *((letter, SCALES[letter][0]) for letter in self.scales)]
+        new = {",": "."} if self.style.point == "," else {}
         if self._minus and not self._is_negative_by_place:
-            replaced[_MINUS] = "-"
+            new[_MINUS] = "-"
         signs = f"(){_MINUS}+-" if self._is_negative_by_place else ""
         removed = self._present(f"{self.style.removed}{''.join(unit for unit in self.units if len(unit) == 1)}{signs}{BLANKS}")
-        return "".join((*replaced, *dict.fromkeys(mark for mark in removed if mark not in replaced))), "".join(replaced.values())
+        return words, "".join(dict.fromkeys([*new, *removed])), "".join(new.values())
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,17 @@ from pipelines.init.draft import LEFT_OUT, LINE_CHARACTERS, Draft, KeyPath, Requ
 from pipelines.init.media.labelled_texts import text_training
 from pipelines.init.tables.data_checks import expectations, leak_doubt, missing_value_doubts
 from pipelines.init.tables.date_columns import add_moments, find_order, has_equal_steps, time_split
-from pipelines.init.tables.features import column_features, is_text_feature, table_features
+from pipelines.init.tables.features_and_task import (
+    LEAST_ROWS,
+    TableTask,
+    column_features,
+    embedding_settings,
+    is_text_feature,
+    table_features,
+    table_task,
+    task_and_training,
+    trial_models,
+)
 from pipelines.init.tables.find_table import find_table
 from pipelines.init.tables.header import section_name
 from pipelines.init.tables.json_table import OBJECTS
@@ -20,7 +30,6 @@ from pipelines.init.tables.keys_and_groups import Roles, find_roles
 from pipelines.init.tables.sample import SampledTable
 from pipelines.init.tables.sql import Query
 from pipelines.init.tables.target import TargetChoice, choose_target
-from pipelines.init.tables.task_and_training import LEAST_ROWS, TableTask, embedding_settings, table_task, task_and_training, trial_models
 from pipelines.init.tables.time_series import RowOrder, SeriesWindows, find_series
 from pipelines.init.tables.trial import Trial, try_models
 
