@@ -165,9 +165,3 @@ def _length(rows: int) -> dict[str, Any]:
         batch //= 2
     epochs = min(max(-(-LEAST_STEPS * batch // max(rows * 8 // 10, 1)), LEAST_EPOCHS), MOST_EPOCHS)
     return {"epochs": epochs, "global_batch": batch}
-
-
-def embedding_settings(features: Sequence[Encoding], columns: int) -> dict[str, Any]:
-    """The part of the section `task` that embeds numbers; empty if there are none, or too many."""
-    has_numbers = not {feature.encoder_name for feature in features}.isdisjoint({"standardize", "normal_quantile", "log1p", "auto"})
-    return {"number_embedding": "piecewise"} if has_numbers and columns <= MOST_EMBEDDED_COLUMNS else {}

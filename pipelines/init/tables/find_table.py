@@ -1,7 +1,7 @@
 """Finds the table of a file, or of a folder of files that are alike, and the format of the files."""
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -29,15 +29,6 @@ _SPLITS = {
     for split in dict.fromkeys(SPLITS.values())
 }
 """Files of published splits, by their names."""
-
-
-@dataclass(frozen=True)
-class SplitFiles:
-    """The files of a published split."""
-
-    data: str
-    """The path of the file, or of the folder that holds all of them."""
-    paths: list[str]
 
 
 def file_format(path: Path) -> Format | None:
@@ -74,37 +65,37 @@ def find_table(data: str, skip_rows: int | None = None) -> SampledTable | None:
     return _read(tables, data, kind, True, skip_rows)
 
 
-def _splits(folder: Path, paths: list[str]) -> dict[str, SplitFiles]:
-    """The files of each split, by their names or by the folders that they lie in. None unless every file is of one, and there are those of
-    training and test."""
+def _splits(folder: Path, paths: list[str]) -> dict[str, tuple[str, list[str]]]:
+    """Of each split, the path of the file, or of the folder that holds all of its files, and the files: by their names, or by the folders
+    that they lie in. None unless every file is of one, and there are those of training and test."""
     by_name = {split: [path for path in paths if look.search(Path(path).name.split(".")[0])] for split, look in _SPLITS.items()}
     is_clear = sum(map(len, by_name.values())) == len(paths) and all(len(named) <= 1 for named in by_name.values())
     if is_clear and by_name["train"] and by_name["test"]:
-        return {split: SplitFiles(named[0], named) for split, named in by_name.items() if named}
+        return {split: (named[0], named) for split, named in by_name.items() if named}
     parts = {path: Path(path).relative_to(folder).parts for path in paths}
     if any(len(names) == 1 for names in parts.values()):
         return {}
     splits = folder_splits(sorted({names[0] for names in parts.values()}))
     return {
-        split: SplitFiles(str(folder / name), [path for path, names in parts.items() if names[0] == name])
+        split: (str(folder / name), [path for path, names in parts.items() if names[0] == name])
         for name, split in splits.items()
         if "test" in splits.values()
     }
 
 
-def _table_of_splits(splits: dict[str, SplitFiles], kind: Format, skip_rows: int | None) -> SampledTable | None:
+def _table_of_splits(splits: dict[str, tuple[str, list[str]]], kind: Format, skip_rows: int | None) -> SampledTable | None:
     """The table of the files of some splits. A split with other columns than that of training is left out."""
-    tables = {split: _read(files.paths, files.data, kind, True, skip_rows) for split, files in splits.items()}
-    train, data = tables["train"], splits["train"].data
+    tables = {split: _read(files, path, kind, True, skip_rows) for split, (path, files) in splits.items()}
+    train, data = tables["train"], splits["train"][0]
     assert train is not None, "a file with a known ending is a table, or an error"
     names = [column.name for column in train.columns]
     other = [split for split, table in tables.items() if table is None or [column.name for column in table.columns] != names]
-    doubts = tuple(f"{splits[split].data} has other columns than {data}, as one without the target has, and is not used" for split in other)
+    doubts = tuple(f"{splits[split][0]} has other columns than {data}, as one without the target has, and is not used" for split in other)
     if other:
         return replace(train, doubts=(*train.doubts, *doubts))
-    joined = _read([path for files in splits.values() for path in files.paths], data, kind, True, skip_rows)
+    joined = _read([path for _, files in splits.values() for path in files], data, kind, True, skip_rows)
     assert joined is not None
-    return replace(joined, splits={split: {**joined.settings, "path": files.data} for split, files in splits.items()})
+    return replace(joined, splits={split: {**joined.settings, "path": path} for split, (path, _) in splits.items()})
 
 
 def _read(paths: list[str], data: str, kind: Format, is_sure: bool, skip_rows: int | None) -> SampledTable | None:

@@ -2,10 +2,10 @@
 ones, and those of one value that resemble each other more than chance.
 
 1. `find_roles` sorts the columns, and chooses the key and the group. Which rows are there already, a hash of their values tells.
-2. `find_group` looks for the identifiers of persons, machines or places, of which each has several rows. For each column that could be one,
-   `_resemblances` computes the intra-class correlation of every other column (Fisher 1925): how alike two rows of one value are, 1 for
-   equal and 0 for any two. A measured number, such as an age, has neighbours that are alike too; what counts is by how much
-   rows of one value are more alike than rows of neighbouring values. An identifier is one whose rows are so in most other columns.
+2. `find_group` looks for the identifiers of persons, machines or places, of which each has several rows. For each column that could be
+   one, `_median_resemblance` computes the intra-class correlation of every other column (Fisher 1925): how alike two rows of one value are,
+   1 for equal and 0 for any two. A measured number, such as an age, has neighbours that are alike too; what counts is by how much rows of
+   one value are more alike than rows of neighbouring values. An identifier is one whose rows are so in most other columns.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -182,7 +182,12 @@ class GroupEvidence:
 def find_group(columns: Sequence[ColumnFacts], candidates: Sequence[ColumnFacts]) -> GroupEvidence | None:
     """The candidate whose rows resemble each other most, one with the name of an identifier before any other; None if those of none do.
     `columns` are those that say something of a row, the target among them. Of equal rows, one is looked at."""
-    possible = [column for column in candidates if _could_be_group(column)][:MOST_CANDIDATES]
+    codes_or_names = [column for column in candidates if column.kind == "text" or column.is_whole]
+    possible = [  # many values of few rows each
+        column
+        for column in codes_or_names
+        if max(LEAST_GROUPS, len(column.filled) ** 0.5) <= column.distinct < len(column.filled) and not has_sentences(column)
+    ][:MOST_CANDIDATES]
     if not possible:
         return None
     codes = {column.name: _codes(column) for column in columns}
@@ -203,13 +208,6 @@ def find_group(columns: Sequence[ColumnFacts], candidates: Sequence[ColumnFacts]
     return max(evidence, key=lambda group: (has_identifier_name(group.column), group.excess), default=None)
 
 
-def _could_be_group(column: ColumnFacts) -> bool:
-    """Whether a column has the form of a group's: whole numbers or names, many values of few rows each."""
-    is_code = column.kind == "text" or column.is_whole
-    least = max(LEAST_GROUPS, len(column.filled) ** 0.5)
-    return is_code and least <= column.distinct < len(column.filled) and not has_sentences(column)
-
-
 def _examine(candidate: ColumnFacts, ranks: np.ndarray, groups: np.ndarray) -> GroupEvidence | None:
     """The evidence that the candidate, whose values are the `groups`, is a group; None if it is none."""
     counts = np.bincount(groups)
@@ -225,9 +223,18 @@ def _examine(candidate: ColumnFacts, ranks: np.ndarray, groups: np.ndarray) -> G
 
 
 def _median_resemblance(ranks: np.ndarray, groups: np.ndarray, has_neighbours: bool) -> tuple[float, float]:
-    """The median over the columns of the correlation of rows of one group, and of its excess over that of neighbouring groups."""
-    same, neighbours = _resemblances(ranks, groups)
+    """The median over the columns of the correlation of rows of one group, and of its excess over that of neighbouring groups: of the mean
+    product of two rows over the mean square. `ranks` are of mean 0, shape (rows, columns); `groups` count from 0."""
+    order = np.argsort(groups, kind="stable")
     counts = np.bincount(groups)
+    starts = np.cumsum(counts) - counts
+    sums, squares = np.add.reduceat(ranks[order], starts), np.add.reduceat(ranks[order] ** 2, starts)
+    sizes, is_several = counts[:, None], counts > 1
+    products = ((sums**2 - squares)[is_several] / (sizes[is_several] - 1)).sum(0)
+    same = products / np.maximum(squares[is_several].sum(0), 1e-12)
+    means, weights = sums / sizes, np.minimum(sizes[:-1], sizes[1:])
+    neighbour_squares = ((squares / sizes)[:-1] * weights).sum(0)
+    neighbours = (means[:-1] * means[1:] * weights).sum(0) / np.maximum(neighbour_squares, 1e-12)
     is_design = same < -_DESIGN / np.sqrt((counts * (counts - 1)).sum() / 2)
     if is_design.all() or len(is_design) < 2:  # of one column alone, a feature that tells the target may look so
         return 0.0, 0.0
@@ -235,21 +242,6 @@ def _median_resemblance(ranks: np.ndarray, groups: np.ndarray, has_neighbours: b
     # The largest value that at least half of the columns reach.
     same_median, excess_median = (float(np.quantile(values[~is_design], 0.5, method="lower")) for values in (same, excess))
     return same_median, excess_median
-
-
-def _resemblances(ranks: np.ndarray, groups: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """By column, the mean product of two rows of one group, and of two neighbouring groups, over the mean square. `ranks` are of mean 0,
-    shape (rows, columns); `groups` count from 0."""
-    order = np.argsort(groups, kind="stable")
-    counts = np.bincount(groups)[:, None]
-    starts = np.cumsum(counts) - counts[:, 0]
-    sums, squares = np.add.reduceat(ranks[order], starts), np.add.reduceat(ranks[order] ** 2, starts)
-    is_several = counts[:, 0] > 1
-    products = ((sums**2 - squares)[is_several] / (counts[is_several] - 1)).sum(0)
-    means, weights = sums / counts, np.minimum(counts[:-1], counts[1:])
-    neighbours = (means[:-1] * means[1:] * weights).sum(0)
-    neighbour_squares = ((squares / counts)[:-1] * weights).sum(0)
-    return products / np.maximum(squares[is_several].sum(0), 1e-12), neighbours / np.maximum(neighbour_squares, 1e-12)
 
 
 def _rank_matrix(columns: Sequence[ColumnFacts], codes: Mapping[str, np.ndarray], rows: np.ndarray) -> np.ndarray:

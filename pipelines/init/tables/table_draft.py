@@ -14,9 +14,9 @@ from pipelines.init.tables.data_checks import expectations, leak_doubt, missing_
 from pipelines.init.tables.date_columns import add_moments, find_order, has_equal_steps, time_split
 from pipelines.init.tables.features_and_task import (
     LEAST_ROWS,
+    MOST_EMBEDDED_COLUMNS,
     TableTask,
     column_features,
-    embedding_settings,
     is_text_feature,
     table_features,
     table_task,
@@ -39,13 +39,10 @@ _MOST_REASONS = 12
 
 
 def draft_table(request: Request) -> Draft | None:
-    """Draft the config of a file or a folder of tables; None for other data."""
+    """Draft the config of a file or a folder of tables; None for other data. Raises ConfigError or SourceError if they train no model."""
     table = find_table(request.data, request.skip_rows)
-    return draft_of_table(table, request) if table else None
-
-
-def draft_of_table(table: SampledTable, request: Request) -> Draft:
-    """Draft the config of a table. Raises ConfigError or SourceError if no model can be trained on it."""
+    if not table:
+        return None
     if table.rows < LEAST_ROWS:
         raise SourceError(_too_few_rows(table, request.data))
     plan = _plan(table, request)
@@ -53,12 +50,12 @@ def draft_of_table(table: SampledTable, request: Request) -> Draft:
     columns = [*(column for column in plan.roles.features if column not in texts), *(plan.series.columns if plan.series else [])]
     trial = None
     if columns and not plan.task:  # else the kind of the data decides on the model
-        request.announce(_write_sections(plan, None).values)  # nearly always with the dataset of the final draft
+        request.announce(_write_sections(plan, None)[0])  # nearly always with the dataset of the final draft
         time, group = (plan.table.column(plan.split[name]) if name in plan.split else None for name in ("time", "group"))
         trial = try_models(trial_models(), columns, texts, plan.target, time, group)
-    sections = _write_sections(plan, trial)
-    reasons = _reasons(plan.left_out)
-    if not sections.features:
+    sections, features, training_reason = _write_sections(plan, trial)
+    reasons = _reasons(plan)
+    if not features:
         target = plan.target.column.name
         why_none = "; ".join(f"{', '.join(names)}: {why}" for names, why in reasons)
         raise ConfigError(
@@ -67,20 +64,20 @@ def draft_of_table(table: SampledTable, request: Request) -> Draft:
         )
     left_out = (f": {names[0]}, {why}." if len(names) == 1 else f", {why}: {', '.join(names)}." for names, why in reasons)
     comments: dict[KeyPath, str] = {
-        **{("dataset", "features", feature.feature): feature.reason for feature in sections.features if feature.reason},
+        **{("dataset", "features", feature.feature): feature.reason for feature in features if feature.reason},
         **{("source", "expect", rule): why for rule, (_, why) in plan.expected.items()},
         ("source", "windows"): fill(plan.series.reason, LINE_CHARACTERS - len("  # ")) if plan.series else "",
         ("dataset", "split"): plan.split_reason,
         ("dataset", "features"): "\n".join(f"{LEFT_OUT}{line}" for line in left_out),
         ("dataset", "target"): plan.target.reason,
-        ("train",): sections.reason,
-        ("train", "monitor"): "a class is rare" if "monitor" in sections.values["train"] else "",
+        ("train",): training_reason,
+        ("train", "monitor"): "a class is rare" if "monitor" in sections["train"] else "",
     }
     size = f"{show_count(plan.table.rows, 'row')} of {show_count(len(plan.table.columns), 'column')}"
     about, basis = ("", "") if plan.table.is_complete else ("about ", " The reasons below are from a sample of them.")
     introduction = f"{request.data}: {about}{size}. Drafted by `lockstep init`, to be edited.{basis}"
-    doubts = _doubts(plan, {feature.feature for feature in sections.features})
-    return Draft(sections.values, (introduction,), comments, tuple(doubts))
+    doubts = _doubts(plan, {feature.feature for feature in features})
+    return Draft(sections, (introduction,), comments, tuple(doubts))
 
 
 def _too_few_rows(table: SampledTable, data: str) -> str:
@@ -109,25 +106,6 @@ class _Plan:
     task: TableTask | None
     """The task that the columns ask for; None if a trial of models decides."""
 
-    @property
-    def left_out(self) -> dict[str, str]:
-        """Why columns are no features. Those that the task does not take stay in the query, since the split may be by one."""
-        if not self.task:
-            return self.roles.left_out
-        features = {column.name for column in self.task.columns}
-        unused = [column.name for column in self.roles.features if column.name not in features]
-        return {**self.roles.left_out, **dict.fromkeys(unused, self.task.left_out_reason)}
-
-
-@dataclass(frozen=True)
-class _Sections:
-    """The sections of the draft, with a model."""
-
-    values: dict[str, Any]
-    features: list[Encoding]
-    reason: str
-    """Of the section `train`."""
-
 
 def _plan(table: SampledTable, request: Request) -> _Plan:
     table, target = choose_target(table, request.target, request.data)
@@ -139,8 +117,8 @@ def _plan(table: SampledTable, request: Request) -> _Plan:
     return _Plan(request.name, table, target, roles, series, split, split_reason, expected, table_task(roles, target))
 
 
-def _write_sections(plan: _Plan, trial: Trial | None) -> _Sections:
-    """The sections of the draft, with the model that the trial found best."""
+def _write_sections(plan: _Plan, trial: Trial | None) -> tuple[dict[str, Any], list[Encoding], str]:
+    """The sections of the draft, with the model that the trial found best; its features; and the reason of the section `train`."""
     query = _query(plan.table, plan.target, plan.roles)
     features, task, train, reason = _choose_model(plan, query, trial)
     for feature in features:
@@ -173,7 +151,7 @@ def _write_sections(plan: _Plan, trial: Trial | None) -> _Sections:
         "task": task,
         "train": train,
     }
-    return _Sections(values, features, reason)
+    return values, features, reason
 
 
 def _order_and_series(table: SampledTable, target: TargetChoice, roles: Roles) -> tuple[RowOrder | None, SeriesWindows | None]:
@@ -249,13 +227,19 @@ def _choose_model(plan: _Plan, query: Query, trial: Trial | None) -> tuple[list[
     is_linear = task.get("hidden") == []
     features = table_features(table, target, roles, query, "time" in plan.split, is_linear)
     features = [*features, *(Encoding(column.name, "standardize", "") for column in (series.columns if series else []))]
-    if task["kind"] == "tabular" and not is_linear:
-        task |= embedding_settings(features, len(roles.features))
+    if task["kind"] == "tabular" and not is_linear and len(roles.features) <= MOST_EMBEDDED_COLUMNS:
+        has_numbers = any(feature.encoder_name in ("standardize", "normal_quantile", "log1p", "auto") for feature in features)
+        task |= {"number_embedding": "piecewise"} if has_numbers else {}
     return features, task, train, reason
 
 
-def _reasons(left_out: Mapping[str, str]) -> list[tuple[list[str], str]]:
-    """Names of columns and why they are left out: each of few columns, and many by reason."""
+def _reasons(plan: _Plan) -> list[tuple[list[str], str]]:
+    """Names of columns and why they are no features: each of few columns, and many by reason. Those that the task does not take stay in the
+    query, since the split may be by one."""
+    left_out = dict(plan.roles.left_out)
+    if plan.task:
+        features = {column.name for column in plan.task.columns}
+        left_out |= {column.name: plan.task.left_out_reason for column in plan.roles.features if column.name not in features}
     if len(left_out) <= _MOST_REASONS:
         return [([name], why) for name, why in left_out.items()]
     by_reason: dict[str, list[str]] = {}
