@@ -163,8 +163,7 @@ def plain_values(draft: Draft) -> dict[str, Any]:
 
 
 def config_path(data: str | Path, output: str | Path) -> Path:
-    """The file to write: `output`, or conf/NAME.yaml with the name of the data: that of their file without endings, or of the folder if the
-    file is called as any other is."""
+    """The file to write: `output`, or conf/NAME.yaml, by the name of the data's file, or of its folder if the file's says nothing of it."""
     if str(output):
         return Path(output)
     path = Path(data)

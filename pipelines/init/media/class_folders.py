@@ -121,8 +121,7 @@ def check_class_counts(path: str, counts: Counter[str], unit: str) -> None:
 
 
 def split_setting(splits: Sequence[str], train_rows: int, column: str, counts: Counter[str]) -> dict[str, Any]:
-    """`dataset.split`: by the column `split` where the data have splits, else by a hash. If a class has few rows, each split gets some:
-    `column` is that of the classes."""
+    """`dataset.split`: by the column `split` where there is one, else by a hash, in strata of the classes' `column` if one has few rows."""
     if not splits:
         stratify = {"stratify": column} if min(counts.values()) < FEW_ROWS else {}
         return {"train": 0.8, "validation": 0.1, "test": 0.1, **stratify}

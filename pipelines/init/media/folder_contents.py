@@ -63,7 +63,7 @@ class FoundFile:
 
     @property
     def ending(self) -> str:
-        """The ending in lower case, `.tar.gz` for two; of a compressed file, both. Empty for a name without one."""
+        """In lower case, of a compressed file both, as `.tar.gz`; empty for none."""
         start, ending = os.path.splitext(self.name.rpartition("/")[2].lower())
         if ending in _COMPRESSED and (inner := os.path.splitext(start)[1]):
             return f"{inner}{ending}"
@@ -150,8 +150,7 @@ def spread(items: Sequence[Item], most: int) -> list[Item]:
 
 
 def _files(path: str, below: str = "") -> Iterator[FoundFile]:
-    """Files at any depth. Names that start with `.` or `_` are hidden, as in Spark; links to a folder above them, and those to
-    no file, are not followed."""
+    """Files at any depth, but for hidden ones, as `.` and `_` begin in Spark, and links to no file or to a folder above them."""
     folder = os.path.join(path, below) if below else path
     with os.scandir(folder) as entries:
         for entry in entries:

@@ -100,8 +100,7 @@ def has_equal_steps(column: ColumnFacts) -> bool:
 
 
 def add_moments(table: SampledTable, targets: Sequence[ColumnFacts] = ()) -> SampledTable:
-    """The table with moments in place of whole numbers that stand for some, and with one that parts in several columns
-    make together. Targets stay as they are."""
+    """The table with moments in place of whole numbers that stand for some, and of parts in several columns. Targets stay as they are."""
     columns = list[ColumnFacts]()
     for raw in table.columns:
         is_target = any(raw is target for target in targets)

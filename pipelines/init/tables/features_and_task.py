@@ -55,8 +55,7 @@ def is_text_feature(column: ColumnFacts, roles: Roles) -> bool:
 def table_features(
     table: SampledTable, target: TargetChoice, roles: Roles, query: Query, is_split_by_time: bool, is_linear: bool = False
 ) -> list[Encoding]:
-    """The features of the columns and of the parts of moments, which the query adds. A linear model takes numbers, and not their
-    quantiles."""
+    """The features of the columns and of the parts of moments, which the query adds. A linear model takes numbers, not their quantiles."""
     style = replace(number_style(len(roles.features), target.has_classes, is_split_by_time or is_linear), is_linear=is_linear)
     used_names = {column.name.lower() for column in table.columns}
     texts, features = list[Encoding](), list[Encoding]()

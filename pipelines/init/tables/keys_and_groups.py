@@ -245,8 +245,7 @@ def _median_resemblance(ranks: np.ndarray, groups: np.ndarray, has_neighbours: b
 
 
 def _rank_matrix(columns: Sequence[ColumnFacts], codes: Mapping[str, np.ndarray], rows: np.ndarray) -> np.ndarray:
-    """The ranks of the values, of mean 0 and deviation 1 in each column, and 0 for NULL; of categories, in an order that says nothing.
-    Shape (rows, columns)."""
+    """Ranks of shape (rows, columns), of mean 0 and deviation 1, and 0 for NULL; those of categories are in an order that says nothing."""
     ranks_by_column = []
     for column in columns:
         codes_of_rows = codes[column.name][rows]

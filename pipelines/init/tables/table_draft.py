@@ -234,8 +234,7 @@ def _choose_model(plan: _Plan, query: Query, trial: Trial | None) -> tuple[list[
 
 
 def _reasons(plan: _Plan) -> list[tuple[list[str], str]]:
-    """Names of columns and why they are no features: each of few columns, and many by reason. Those that the task does not take stay in the
-    query, since the split may be by one."""
+    """Names of columns and why they are no features: each of few, many by reason. The split may be by one that the task does not take."""
     left_out = dict(plan.roles.left_out)
     if plan.task:
         features = {column.name for column in plan.task.columns}

@@ -1,7 +1,7 @@
 """The target: the column to predict, and what kind of value it has."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -98,7 +98,13 @@ def choose_target(table: SampledTable, name: str, data: str) -> tuple[SampledTab
     if column.kind == "text" and (merged := _merge_spellings(column)):
         columns = [merged if other is column else other for other in table.columns]
         table, column = replace(table, columns=columns), merged
-    return table, _describe(column, (*doubts, *_doubts_of_marks(column)), data)
+    marks = [(value, rows) for value, rows in zip(*column.counts, strict=True) if value in MARKS] if column.kind == "text" else []
+    doubts += tuple(
+        f"{value} of {chosen} is a class, in {rows:,} of the rows read; if it means that the value is missing, add "
+        f"WHERE {sql_name(chosen)} <> {sql_text(str(value))} to source.query"
+        for value, rows in marks
+    )
+    return table, _describe(column, doubts, data)
 
 
 def _match_name(names: Sequence[str], raw_names: Mapping[str, str], name: str) -> str:
@@ -155,19 +161,6 @@ def _merge_spellings(column: ColumnFacts) -> ColumnFacts | None:
     inner = column.typed.sql or "{}"
     doubts = "; ".join(part for part in (column.typed.doubt, doubt) if part)
     return ColumnFacts(replace(column.typed, values=texts, sql=sql.replace("{}", inner), doubt=doubts))
-
-
-def _doubts_of_marks(column: ColumnFacts) -> Iterator[str]:
-    """Assumptions about classes that may stand for missing values."""
-    if column.kind != "text":
-        return
-    for value, rows in zip(*column.counts, strict=True):
-        if value in MARKS:
-            name = sql_name(column.name)
-            yield (
-                f"{value} of {column.name} is a class, in {rows:,} of the rows read; if it means that the value is missing, add "
-                f"WHERE {name} <> {sql_text(str(value))} to source.query"
-            )
 
 
 def _describe(column: ColumnFacts, doubts: tuple[str, ...], data: str) -> TargetChoice:

@@ -169,8 +169,7 @@ def find_series(columns: Collection[ColumnFacts], target: TargetChoice, order: R
 
 def find_seasons(series: Collection[np.ndarray]) -> list[int]:
     """The steps after which series resemble themselves most, in rows, the shortest first: the highest peak of the mean autocorrelation of
-    their values without their trends, and the first one that is nearly as high, as a day within a week. None if no peak is beyond
-    chance."""
+    their values without their trends, and the first one that is nearly as high, as a day within a week. Empty if none is beyond chance."""
     rows = int(np.median([len(values) for values in series]))
     most = min(MOST_STEPS, rows // 10)
     if most < 3:

@@ -237,8 +237,7 @@ def _score(predicted: np.ndarray, true: np.ndarray, metric: str) -> float:
 def _folds(
     rows: np.ndarray, time: ColumnFacts | None, group: ColumnFacts | None, has_rare_class: bool
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Places of the rows to fit on, and of those to score on: the last ones by time, or every row once where rows are few, in all or of a
-    class."""
+    """Places of the rows to fit on, and to score on: the last ones by time, or every row once where rows are few, in all or of a class."""
     count = len(rows)
     if time is not None:
         later = np.argsort(finite_numbers(time)[rows], kind="stable")
