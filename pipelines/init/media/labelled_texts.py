@@ -220,7 +220,7 @@ def _draft(
     order = {"words": {**in_order, "column": "sentence"}} if in_order else {}
     are_numbers = all(re.fullmatch("-?[0-9]{1,9}", label) for label in classes)
 
-    options = {split: {"options": text.options} if text.options else {} for split, text in texts.items()}
+    options = {split: {"options": {"encoding": text.encoding}} if text.encoding else {} for split, text in texts.items()}
     source: dict[str, Any] = {
         "tables": {split or "lines": {"format": "text", "path": contents.place(file), **options[split]} for split, file in group.items()},
         "query": _query(splits, place, are_numbers, any("" in text.lines for text in texts.values())),

@@ -176,7 +176,7 @@ class NumberForm:
 
     @cached_property
     def _replaced(self) -> tuple[list[tuple[str, str]], str, str]:
-        """Words, and what stands in their place; then characters, and those in theirs, of which the last ones have none and are taken off."""
+        """Words, and what stands in their place; then characters, and those in theirs; the last ones have none and are taken off."""
         words = [*((unit, "") for unit in self.units if len(unit) > 1), *((letter, SCALES[letter][0]) for letter in self.scales)]
         new = {",": "."} if self.style.point == "," else {}
         if self._minus and not self._is_negative_by_place:
