@@ -1,5 +1,5 @@
-"""What `api.fit` makes of its data: a frame becomes a Parquet file, so that it is a raw table like any other, and the config is drafted
-from the file, or from a path."""
+"""Data of `api.fit`: a frame becomes a Parquet file, so that it is a raw table like any other, and the config is drafted from the file, or
+from a path."""
 
 import logging
 import re

@@ -1,4 +1,4 @@
-"""What a person should check in the data: single columns that give the target away, as a duration does that only ends early for those who
+"""Checks of the data, for a person: single columns that give the target away, as a duration does that only ends early for those who
 left; values that cannot be; and numbers that may stand for a missing value.
 
 `leak_doubt` predicts the target from each column alone: its values, or ranges of a number, have the mean of the target, or their most

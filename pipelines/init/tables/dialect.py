@@ -120,7 +120,7 @@ def find_dialect(data: bytes, encoding: str, is_cut: bool, skip: int = 0) -> tup
     most, head = HEAD_BYTES, data[:0]
     usual = quoting.Quoting(",", '"', "", True)
     # A value that began in the first half may not have ended yet.
-    while len(head) < len(data) and (head.count(b"\n") < LEAST_LINES or 0 < _closed_end(head, usual) < len(head) / 2):
+    while len(head) < len(data) and (head.count(b"\n") < LEAST_LINES or 0 < _records_end(head, usual) < len(head) / 2):
         head = data if len(data) <= most else data[: data.rfind(b"\n", 0, most) + 1] or data[:most]
         most *= 4
     text = head.decode(encoding, "replace").removeprefix("\ufeff").encode()
@@ -183,7 +183,7 @@ def split_records(texts: Iterable[str], dialect: TableDialect) -> Iterator[list[
         csv.field_size_limit(usual_limit)
 
 
-def _closed_end(text: bytes, quotes: quoting.Quoting) -> int:
+def _records_end(text: bytes, quotes: quoting.Quoting) -> int:
     """The end of the last record whose values have surely ended in the text; 0 if there is none."""
     line_ends = np.flatnonzero(np.frombuffer(text, np.uint8) == 10) + 1
     ends = quoting.record_ends(text, line_ends, quotes, may_be_open=True).offsets
@@ -225,7 +225,7 @@ def _separators(lines: list[str]) -> list[str]:
 def _score(text: bytes, dialect: TableDialect, is_cut: bool) -> tuple[float, float, int]:
     """The score of a dialect, the share of lines that it makes sound records of equal width of, and that width."""
     if is_cut and dialect.is_multiline:  # a value may be open at the end
-        text = text[: _closed_end(text, dialect.cutting.quoting) or len(text)]
+        text = text[: _records_end(text, dialect.cutting.quoting) or len(text)]
     read = list(first_records(text, dialect))
     widths = Counter(len(record.values) for record in read if record.values)
     if not widths:

@@ -175,7 +175,7 @@ def find_seasons(series: Collection[np.ndarray]) -> list[int]:
     if most < 3:
         return []
     correlations = list[np.ndarray]()
-    for values in [one for one in series if len(one) >= rows][:_MOST_SERIES]:
+    for values in [numbers for numbers in series if len(numbers) >= rows][:_MOST_SERIES]:
         line = np.arange(len(values)) - (len(values) - 1) / 2
         centred = values - values.mean()
         centred = centred - line * ((line * centred).sum() / (line * line).sum())
