@@ -240,9 +240,8 @@ def draft_files(
     if learning.unreadable_share > 0.01:
         source["max_quarantined"] = round(min(2 * learning.unreadable_share, 1.0), 2)
         comments["source", "max_quarantined"] = f"{learning.unreadable_share:.0%} of the {learning.noun}s that were tried cannot be read"
-    class_list = ", ".join(f"{name} ({count:,})" for name, count in classes.counts.most_common(5)) + (
-        ", …" if len(classes.counts) > 5 else ""
-    )
+    examples = ", ".join(f"{name} ({count:,})" for name, count in classes.counts.most_common(5))
+    more = ", …" if len(classes.counts) > 5 else ""
     return Draft(
         sections={
             "name": request.name,
@@ -256,7 +255,7 @@ def draft_files(
             "task": learning.task,
             "train": learning.train,
         },
-        introduction=(f"{files} of {len(classes.counts):,} classes: {class_list}.",),
+        introduction=(f"{files} of {len(classes.counts):,} classes: {examples}{more}.",),
         comments=comments,
         assumptions=(*classes.assumptions, *table.assumptions, *_doubts(contents, classes), *learning.assumptions),
     )
