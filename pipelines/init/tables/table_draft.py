@@ -127,7 +127,7 @@ def _write_sections(plan: _Plan, trial: Trial | None) -> tuple[dict[str, Any], l
     name, table, roles, targets = plan.name, plan.table, plan.roles, plan.target.columns
     tables = dict(table.splits) or {section_name(name): table.settings}
     text = query.text(tables, plan.split.get("by", ""))
-    source = {
+    source: dict[str, Any] = {
         "tables": tables,
         **({"query": text} if text else {}),
         **({"windows": plan.series.settings} if plan.series else {}),
