@@ -47,8 +47,8 @@ from pipelines.config.tasks.task import TASKS
 from pipelines.data.sources import parquet_footers
 from pipelines.data.sources.base import raw_tables
 from pipelines.data.sources.files import content
-from pipelines.data.sources.files.idx import IdxSource, read_columns
-from pipelines.data.sources.files.tar import Tar, read_members
+from pipelines.formats.idx.table import IdxSource, read_columns
+from pipelines.formats.tar.table import Tar, read_members
 from pipelines.data.sources.text.records import Dialect, cut
 from pipelines.data.sources.text.text_table import TextTable
 from pipelines.data.versions import manifest, storage

@@ -14,8 +14,8 @@ import PIL.Image
 
 from pipelines.config.messages.words import name_list, show_count
 from pipelines.data.features.media_files import orientation, shown_size
-from pipelines.data.sources.files.idx_format import Header, read_header, read_rows
 from pipelines.errors import ConfigError, SourceError
+from pipelines.formats.idx.idx_format import Header, read_header, read_rows
 from pipelines.init.draft import Draft, KeyPath, Request
 from pipelines.init.media.class_folders import (
     SPLITS,

@@ -11,9 +11,9 @@ import pyarrow as pa
 
 from pipelines.config.messages.words import name_list
 from pipelines.data.features.auto.column_facts import ColumnFacts, TypedColumn
-from pipelines.data.sources.cells.cell_files import CellFault, FileReader
-from pipelines.data.sources.cells.database import DatabaseReader, table_sizes
-from pipelines.data.sources.cells.workbook import SheetReader, check_openpyxl, sheet_headers
+from pipelines.data.sources.cell_files import CellFault, FileReader
+from pipelines.formats.sqlite.database import DatabaseReader, table_sizes
+from pipelines.formats.excel.workbook import SheetReader, check_openpyxl, sheet_headers
 from pipelines.errors import SourceError
 from pipelines.init.tables.column_types import type_values
 from pipelines.init.tables.header import column_names
