@@ -6,7 +6,7 @@ declares one.
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -57,8 +57,12 @@ def analyse(spark: SparkSession, config: Config, tables: RawTables) -> tuple[str
     warnings = [f"source.query: {warning}" for warning in sorted(query_warnings)]
     for name in source.expect:
         # The plan of the condition contains that of the query.
-        new_warnings = set(_expectation_warnings(spark, config, name, rows)) - query_warnings
-        warnings += [f"source.expect.{name}: {warning}" for warning in sorted(new_warnings)]
+        key, condition = f"source.expect.{name}", source.expect[name]
+        with source_errors(source, key):
+            check_condition(spark, key, condition, source.tables)
+            plan = query_execution(rows.where(F.expr(condition))).analyzed()
+        refuse_nondeterminism(key, plan)
+        warnings += [f"{key}: {warning}" for warning in sorted(set(plan_warnings(plan)) - query_warnings)]
     with source_errors(source, "dataset.split"):
         splits.assign_split(splits.add_identity(rows, config.dataset.key), config.dataset.split, NO_CUTS)
     return tuple(warnings)
@@ -77,15 +81,6 @@ def _place_warnings(spark: SparkSession, plan: JavaObject, tables: RawTables) ->
             )
         if "modificationTime" in names:
             yield "modificationTime is another one where the files are copied to, and so is the dataset; leave it out"
-
-
-def _expectation_warnings(spark: SparkSession, config: Config, name: str, rows: DataFrame) -> Iterator[str]:
-    key, condition = f"source.expect.{name}", config.source.expect[name]
-    with source_errors(config.source, key):
-        check_condition(spark, key, condition, config.source.tables)
-        plan = query_execution(rows.where(F.expr(condition))).analyzed()
-    refuse_nondeterminism(key, plan)
-    return plan_warnings(plan)
 
 
 # The nodes of statements that only read, in unresolved plans of Spark's parser.
@@ -108,22 +103,21 @@ _NODES_OF_ONE_TABLE = _CHEAP_NODES - {"Union", "LocalRelation", "Range"}
 
 def check_query(spark: SparkSession, sql: str, tables: Collection[str]) -> None:
     """Raises ConfigError if `sql` does anything but read the `tables`; Spark's ParseException if it is no SQL. Nothing is run."""
-    _check_variables("source.query", sql)
-    _check_reading("source.query", sql_parser(spark).parsePlan(sql), tables)
+    _check_reading("source.query", sql, lambda: sql_parser(spark).parsePlan(sql), tables)
 
 
 def check_condition(spark: SparkSession, key: str, condition: str, tables: Collection[str]) -> None:
     """Raise the errors of `check_query` for the subqueries of the condition at `key` of the config."""
-    _check_variables(key, condition)
     plans = jvm().org.apache.spark.sql.catalyst.plans.logical
-    _check_reading(key, plans.Filter(sql_parser(spark).parseExpression(condition), plans.OneRowRelation()), tables)
+    _check_reading(key, condition, lambda: plans.Filter(sql_parser(spark).parseExpression(condition), plans.OneRowRelation()), tables)
 
 
 def run_query(spark: SparkSession, config: Config, is_deterministic: bool) -> DataFrame:
     """The query's rows, which fitting and writing both read: they are persisted if they are expensive to compute, or if the query is
     not deterministic."""
     rows = query_rows(spark, config)
-    return rows if is_deterministic and _is_cheap(query_execution(rows).withCachedData()) else rows.persist()
+    is_cheap = is_deterministic and all(kind(node) in _CHEAP_NODES for node in nodes(query_execution(rows).withCachedData()))
+    return rows if is_cheap else rows.persist()
 
 
 def reads_one_table(rows: DataFrame) -> bool:
@@ -158,13 +152,10 @@ def check_columns_of_query(rows: DataFrame, config: Config) -> None:
         )
 
 
-def _check_variables(key: str, sql: str) -> None:
+def _check_reading(key: str, sql: str, parse: Callable[[], JavaObject], tables: Collection[str]) -> None:
     if variable := _VARIABLE.search(sql):
         raise ConfigError(f"{key}: {variable[0]} would be a value of the machine that runs it, and is not replaced; write the value out")
-
-
-def _check_reading(key: str, plan: JavaObject, tables: Collection[str]) -> None:
-    plan_nodes = list(nodes(plan))
+    plan_nodes = list(nodes(parse()))
     if statement_kind := next((kind(node) for node in plan_nodes if kind(node) not in _READING_NODES), None):
         statement = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", statement_kind.removeprefix("Unresolved").removesuffix("Command")).upper()
         raise ConfigError(f"{key}: {statement} is not part of a query; only what reads the tables may stand here, such as SELECT")
@@ -178,7 +169,3 @@ def _check_reading(key: str, plan: JavaObject, tables: Collection[str]) -> None:
                 raise ConfigError(
                     f"{key}: source.tables has no {name}; {hint} A query reads only the tables named there, which have checksums"
                 )
-
-
-def _is_cheap(plan: JavaObject) -> bool:
-    return all(kind(node) in _CHEAP_NODES for node in nodes(plan))
