@@ -19,7 +19,7 @@ from pipelines.data.features.auto.choice import AUTO_VERSION
 from pipelines.data.sources.base import RawTable, RawTables
 from pipelines.data.sources.source_errors import naming_table, source_errors
 from pipelines.data.versions.manifest import FORMAT
-from pipelines.data.versions.raw_inputs import Sources
+from pipelines.data.versions.raw_inputs import SourceFile, Sources
 from pipelines.errors import SourceError
 from pipelines.etl.splits import splits
 from pipelines.spark.ambient_settings import ambient_identity

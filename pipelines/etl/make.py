@@ -17,7 +17,6 @@ from pipelines.data.sources.tables import Tables, read_tables
 from pipelines.data.versions.commit import Attempt, Report
 from pipelines.data.versions.manifest import SPLITS, FittedEncoder, Manifest, ServedQuery, Shares
 from pipelines.data.versions.raw_inputs import Sources
-from pipelines.etl.fit import fit_columns
 from pipelines.etl.judge import fit_columns, judge_and_summarize
 from pipelines.etl.plan_checks import text_cast_notes
 from pipelines.etl.quality import check_quarantined

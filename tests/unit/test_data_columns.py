@@ -14,7 +14,6 @@ from filed import CONFIG, fit_manifest, raw_rows
 from fitting import fit, gather_statistics
 from page_parts import render_text
 from PIL import Image
-from pipelines.etl.fit import column_profile
 
 from pipelines.config import parse
 from pipelines.data.versions.data_profile import TEXT_LENGTH, Survey

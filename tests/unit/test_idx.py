@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 from tables import idx, write
 
-from pipelines.formats.idx.table import read_columns
 from pipelines.errors import SourceError
+from pipelines.formats.idx.table import read_columns
 
 
 @pytest.mark.parametrize(("code", "format"), [(0x08, "B"), (0x09, "b"), (0x0B, "h"), (0x0C, "i"), (0x0D, "f"), (0x0E, "d")])

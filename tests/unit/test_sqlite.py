@@ -9,8 +9,8 @@ import pytest
 from tables import raw_table
 
 from pipelines.data.sources.cell_files import CellFault
-from pipelines.formats.sqlite.database import DatabaseReader, check_closed
 from pipelines.errors import SourceError
+from pipelines.formats.sqlite.database import DatabaseReader, check_closed
 
 
 def database(path: Path, *statements: str) -> str:

@@ -7,8 +7,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from pipelines.formats.tar.table import read_members
 from pipelines.errors import SourceError
+from pipelines.formats.tar.table import read_members
 
 SCHEMA = pa.schema([("path", pa.string()), ("content", pa.binary())])
 FILES = {"a/one.wav": b"1" * 2_000, "a/two.wav": b"", "three": bytes(range(256)) * 20}

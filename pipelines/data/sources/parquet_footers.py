@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.config.messages.counting import name_list
+from pipelines.config.messages.words import name_list
 from pipelines.data.sources.base import distribute
 from pipelines.data.sources.files.content import file_errors, open_file
 from pipelines.errors import SourceError

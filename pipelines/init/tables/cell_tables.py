@@ -12,9 +12,9 @@ import pyarrow as pa
 from pipelines.config.messages.words import name_list
 from pipelines.data.features.auto.column_facts import ColumnFacts, TypedColumn
 from pipelines.data.sources.cell_files import CellFault, FileReader
-from pipelines.formats.sqlite.database import DatabaseReader, table_sizes
-from pipelines.formats.excel.workbook import SheetReader, check_openpyxl, sheet_headers
 from pipelines.errors import SourceError
+from pipelines.formats.excel.workbook import SheetReader, check_openpyxl, sheet_headers
+from pipelines.formats.sqlite.database import DatabaseReader, table_sizes
 from pipelines.init.tables.column_types import type_values
 from pipelines.init.tables.header import column_names
 from pipelines.init.tables.sample import SampledTable, even_files
