@@ -6,7 +6,7 @@ declares one.
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -103,13 +103,15 @@ _NODES_OF_ONE_TABLE = _CHEAP_NODES - {"Union", "LocalRelation", "Range"}
 
 def check_query(spark: SparkSession, sql: str, tables: Collection[str]) -> None:
     """Raises ConfigError if `sql` does anything but read the `tables`; Spark's ParseException if it is no SQL. Nothing is run."""
-    _check_reading("source.query", sql, lambda: sql_parser(spark).parsePlan(sql), tables)
+    _check_variables("source.query", sql)
+    _check_reading("source.query", sql_parser(spark).parsePlan(sql), tables)
 
 
 def check_condition(spark: SparkSession, key: str, condition: str, tables: Collection[str]) -> None:
     """Raise the errors of `check_query` for the subqueries of the condition at `key` of the config."""
+    _check_variables(key, condition)
     plans = jvm().org.apache.spark.sql.catalyst.plans.logical
-    _check_reading(key, condition, lambda: plans.Filter(sql_parser(spark).parseExpression(condition), plans.OneRowRelation()), tables)
+    _check_reading(key, plans.Filter(sql_parser(spark).parseExpression(condition), plans.OneRowRelation()), tables)
 
 
 def run_query(spark: SparkSession, config: Config, is_deterministic: bool) -> DataFrame:
@@ -152,10 +154,13 @@ def check_columns_of_query(rows: DataFrame, config: Config) -> None:
         )
 
 
-def _check_reading(key: str, sql: str, parse: Callable[[], JavaObject], tables: Collection[str]) -> None:
+def _check_variables(key: str, sql: str) -> None:
     if variable := _VARIABLE.search(sql):
         raise ConfigError(f"{key}: {variable[0]} would be a value of the machine that runs it, and is not replaced; write the value out")
-    plan_nodes = list(nodes(parse()))
+
+
+def _check_reading(key: str, plan: JavaObject, tables: Collection[str]) -> None:
+    plan_nodes = list(nodes(plan))
     if statement_kind := next((kind(node) for node in plan_nodes if kind(node) not in _READING_NODES), None):
         statement = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", statement_kind.removeprefix("Unresolved").removesuffix("Command")).upper()
         raise ConfigError(f"{key}: {statement} is not part of a query; only what reads the tables may stand here, such as SELECT")
