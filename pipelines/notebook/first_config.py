@@ -9,9 +9,8 @@ from typing import Any
 from pipelines.config import Config, home
 from pipelines.config.load import parse_with_overrides, with_absolute_paths
 from pipelines.config.paths import absolute_path
-from pipelines.config.reading import from_yaml
 from pipelines.config.train.defaults import convert_to_task
-from pipelines.init.draft import Request, config_path, pipeline_name, yaml_text
+from pipelines.init.draft import Request, config_path, pipeline_name, plain_values
 from pipelines.init.drafting import draft_config
 from pipelines.notebook.frames import is_frame, store_frame
 from pipelines.notebook.python_config import task_values
@@ -32,7 +31,7 @@ def first_config(data: Any, target: str, overrides: Mapping[str, Any], name: str
     draft = draft_config(Request(str(path), target, name))
     for note in draft.notes:
         log.warning("%s", shorten(note, _NOTE_CHARACTERS, placeholder=" …"))
-    values = from_yaml(yaml_text(draft))
+    values = plain_values(draft)
     if network:
         drafted = {name: value for name, value in values["task"].items() if name in ("kind", "class_weights")}
         values, _ = convert_to_task({**values, "task": drafted}, {"kind": "tabular", **network})

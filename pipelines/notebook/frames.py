@@ -97,31 +97,19 @@ def _plain_column(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
         raise SourceError(f"column {name} of type {kind.value_type} can be stored in no table; convert it, as by .astype(str)")
     if pa.types.is_dictionary(kind):
         return _plain_column(name, column.cast(kind.value_type))
-    if pa.types.is_timestamp(kind):
-        return _microseconds(column)
+    if pa.types.is_timestamp(kind):  # microseconds, rounded down; with a time zone, the moment in UTC
+        column = pc.floor_temporal(column, unit="microsecond") if kind.unit == "ns" else column
+        return column.cast(pa.timestamp("us", "UTC" if kind.tz else None))
     if pa.types.is_interval(kind):
         raise SourceError(f"column {name} of type {kind} can be stored in no table; drop it")
     if pa.types.is_time32(kind):
         column = column.cast(pa.int32())
     if pa.types.is_float16(kind):
         return column.cast(pa.float32())
-    if pa.types.is_unsigned_integer(kind) or pa.types.is_duration(kind) or pa.types.is_time(kind):
-        return to_long(name, column)
+    if pa.types.is_unsigned_integer(kind) or pa.types.is_duration(kind) or pa.types.is_time(kind):  # Spark has no such types
+        try:
+            return column.cast(pa.int64())
+        except pa.ArrowInvalid as error:
+            raise SourceError(f"column {name} of type {column.type} has a value above 2^63 - 1; convert it to text or to float") from error
     large = {pa.large_string(): pa.string(), pa.string_view(): pa.string(), pa.large_binary(): pa.binary(), pa.binary_view(): pa.binary()}
     return column.cast(large[kind]) if kind in large else column
-
-
-def _microseconds(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Times as microseconds, rounded down; with a time zone, as the moment in UTC."""
-    kind = pa.timestamp("us", "UTC" if column.type.tz else None)
-    if column.type.unit == "ns":
-        column = pc.floor_temporal(column, unit="microsecond")
-    return column.cast(kind)
-
-
-def to_long(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Unsigned integers, durations and times of day as long integers: Spark has no such types."""
-    try:
-        return column.cast(pa.int64())
-    except pa.ArrowInvalid as error:
-        raise SourceError(f"column {name} of type {column.type} has a value above 2^63 - 1; convert it to text or to float") from error

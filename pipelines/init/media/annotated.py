@@ -74,13 +74,20 @@ class AnnotatedImages:
 def draft_annotated(request: Request, annotated: AnnotatedImages) -> Draft:
     """The draft for images that are annotated. Raises ConfigError if they are too few, or too many of the sample would be refused."""
     _check_rows(request.data, annotated)
-    rows, unit = annotated.rows, annotated.unit
+    rows, unit, splits = annotated.rows, annotated.unit, annotated.splits
+    split: dict[str, Any]
+    if splits:
+        split = {"by": "split"} if "validation" in splits else {"by": "split", "validation": 0.1}
+    elif rows.complete < FEW_IMAGES:
+        split = {"train": 0.6, "validation": 0.2, "test": 0.2}
+    else:
+        split = {"train": 0.8, "validation": 0.1, "test": 0.1}
     conditions = {"has an image": "image IS NOT NULL", f"has {annotated.article_and_unit}": f"{unit} IS NOT NULL"}
     source: dict[str, Any] = {**annotated.source, "expect": conditions}
     comments: dict[KeyPath, str] = {
         ("dataset", "features", "image"): annotated.image.reason,
         ("dataset", "target", unit): annotated.annotation.reason,
-        ("dataset", "split"): _split_reason(annotated.splits),
+        ("dataset", "split"): f"as the data have it: {name_list(list(splits))}" if splits else "by a hash of the name",
         ("task",): annotated.task.reason,
         ("train",): f"{rows.complete:,} {annotated.noun} in all",
     }
@@ -90,13 +97,12 @@ def draft_annotated(request: Request, annotated: AnnotatedImages) -> Draft:
     dataset = {
         "path": f"data/{request.name}",
         "key": "name",
-        "split": _split_setting(annotated.splits, rows.complete),
+        "split": split,
         "features": {"image": annotated.image.settings},
         "target": {unit: annotated.annotation.settings},
     }
     sections = {"name": request.name, "source": source, "dataset": dataset, "task": annotated.task.settings, "train": annotated.train}
-    assumptions = (*annotated.assumptions, *_doubts(annotated))
-    return Draft(sections, annotated.introduction, {path: text for path, text in comments.items() if text}, assumptions)
+    return Draft(sections, annotated.introduction, comments, (*annotated.assumptions, *_doubts(annotated)))
 
 
 def _check_rows(path: str, annotated: AnnotatedImages) -> None:
@@ -104,17 +110,16 @@ def _check_rows(path: str, annotated: AnnotatedImages) -> None:
     if rows.complete < LEAST_ROWS:
         raise ConfigError(f"{path}: {rows.complete} {named} do not fill three splits; add some, until there are {LEAST_ROWS}")
     if len(rows.faults) > MOST_UNREADABLE * rows.tried:
-        raise ConfigError(
-            f"{path}: {len(rows.faults)} of {rows.tried} {named} would be refused, most because of {_most_frequent(rows.faults)[0]}; "
-            "correct those files, or remove them"
-        )
+        ((reason, _),) = Counter(rows.faults).most_common(1)
+        refused = f"{len(rows.faults)} of {rows.tried} {named} would be refused, most because of {reason}"
+        raise ConfigError(f"{path}: {refused}; correct those files, or remove them")
 
 
 def _doubts(annotated: AnnotatedImages) -> list[str]:
     """Says what would be quarantined, and how much of it."""
     rows, doubts = annotated.rows, list[str]()
     if rows.faults:
-        reason, count = _most_frequent(rows.faults)
+        ((reason, count),) = Counter(rows.faults).most_common(1)
         refused = f"{len(rows.faults)} of {rows.tried} {annotated.noun} that were tried are quarantined"
         doubts.append(f"{refused}, {count} of them because of {reason}")
     lone = {
@@ -123,10 +128,6 @@ def _doubts(annotated: AnnotatedImages) -> list[str]:
     }
     doubts += [f"{kind} are quarantined: {len(names):,}, such as {names[0]}" for kind, names in lone.items() if names]
     return doubts
-
-
-def _most_frequent(faults: Sequence[str]) -> tuple[str, int]:
-    return Counter(faults).most_common(1)[0]
 
 
 def image_choice(look: Look, shape: tuple[int, int, int], largest: int) -> ChosenSettings:
@@ -157,13 +158,3 @@ def choose_folder(files: Sequence[FoundFile], stems: set[str]) -> str | None:
 
 def files_in(contents: FolderContents, folder: str, endings: Sequence[str]) -> tuple[FoundFile, ...]:
     return tuple(file for file in contents.select_endings(endings) if file.folder == folder)
-
-
-def _split_setting(splits: Sequence[str], rows: int) -> dict[str, Any]:
-    if splits:
-        return {"by": "split"} if "validation" in splits else {"by": "split", "validation": 0.1}
-    return {"train": 0.6, "validation": 0.2, "test": 0.2} if rows < FEW_IMAGES else {"train": 0.8, "validation": 0.1, "test": 0.1}
-
-
-def _split_reason(splits: Sequence[str]) -> str:
-    return f"as the data have it: {name_list(list(splits))}" if splits else "by a hash of the name"

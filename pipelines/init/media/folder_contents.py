@@ -33,6 +33,10 @@ UNREADABLE = {
 _COMPRESSED = (".gz", ".bz2", ".zst")
 _ABOUT = ("readme", "license", "licence", "citation", "changelog", "attribution", "thumbs.db")
 """Beginnings of the names of files about the data, in lower case."""
+MOST_FILES = 300
+"""The most files that are opened."""
+MOST_MEMBERS, MOST_BYTES = 100_000, 2**30
+"""The most files of an archive that are listed, and the most of its bytes, unpacked, that are read for that."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +53,7 @@ class FoundFile:
 
     @property
     def folder(self) -> str:
-        """The folder below the path that the file lies in; empty for none."""
+        """Path of its folder below the path; empty for none."""
         return self.name.rpartition("/")[0]
 
     @property
@@ -59,7 +63,11 @@ class FoundFile:
 
     @property
     def ending(self) -> str:
-        return name_ending(self.name)
+        """The ending in lower case, `.tar.gz` for two; of a compressed file, both. Empty for a name without one."""
+        start, ending = os.path.splitext(self.name.rpartition("/")[2].lower())
+        if ending in _COMPRESSED and (inner := os.path.splitext(start)[1]):
+            return f"{inner}{ending}"
+        return ending
 
 
 @dataclass(frozen=True)
@@ -83,14 +91,6 @@ class FolderContents:
 
     def select_endings(self, endings: Collection[str]) -> tuple[FoundFile, ...]:
         return tuple(file for file in self.files if file.ending in endings)
-
-
-def name_ending(name: str) -> str:
-    """The ending in lower case, `.tar.gz` for two; of a compressed file, both. Empty for a name without one."""
-    start, ending = os.path.splitext(name.rpartition("/")[2].lower())
-    if ending in _COMPRESSED and (inner := os.path.splitext(start)[1]):
-        return f"{inner}{ending}"
-    return ending
 
 
 def is_file_type(ending: str) -> bool:
@@ -119,8 +119,9 @@ def list_contents(path: str) -> FolderContents:
         files, root, about = [FoundFile(Path(path).name, Path(path).stat().st_size)], str(Path(path).parent), []
     else:
         every, root = sorted(_files(path), key=lambda file: file.name), path
-        about = [file.name for file in every if _is_about(file.name)]
-        files = [file for file in every if not _is_about(file.name)] or every
+        about = [file.name for file in every if file.name.rpartition("/")[2].lower().startswith(_ABOUT)]
+        names_about = set(about)
+        files = [file for file in every if file.name not in names_about] or every
     if not files:
         raise ConfigError(f"{path}: no file in this folder; name a folder that has files, none of them hidden by a name with . or _")
     for file in files:
@@ -143,20 +144,9 @@ def check_kinds(contents: FolderContents, kind: str, endings: Collection[str]) -
     return files
 
 
-def refuse_unreadable(contents: FolderContents) -> None:
-    """Raise ConfigError if most files are of a format that no encoder reads."""
-    ending, count = Counter(file.ending for file in contents.files).most_common(1)[0]
-    if ending in UNREADABLE and count > len(contents.files) / 2:
-        raise ConfigError(f"{contents.path}: {show_count(count, 'file')} of {ending}, but {UNREADABLE[ending]}")
-
-
 def spread(items: Sequence[Item], most: int) -> list[Item]:
     """At most so many of the items, evenly spaced, the first one included."""
     return list(items) if len(items) <= most else [items[place * len(items) // most] for place in range(most)]
-
-
-def _is_about(name: str) -> bool:
-    return name.rpartition("/")[2].lower().startswith(_ABOUT)
 
 
 def _files(path: str, below: str = "") -> Iterator[FoundFile]:
@@ -175,12 +165,6 @@ def _files(path: str, below: str = "") -> Iterator[FoundFile]:
                 yield FoundFile(name, entry.stat().st_size)
 
 
-MOST_FILES = 300
-"""The most files that are opened."""
-MOST_MEMBERS, MOST_BYTES = 100_000, 2**30
-"""The most files of an archive that are listed, and the most of its bytes, unpacked, that are read for that."""
-
-
 @dataclass(frozen=True)
 class SampledFiles:
     """A table with `path` and `content`, and a sample of its files."""
@@ -197,8 +181,11 @@ class SampledFiles:
 
 
 def find_file_table(contents: FolderContents, kind: str, endings: Sequence[str]) -> SampledFiles | None:
-    """The table of the files with these endings. None if few files have one. Raises ConfigError if there are others beside them."""
-    refuse_unreadable(contents)
+    """The table of the files with these endings. None if few files have one. Raises ConfigError if there are others beside them, or most
+    files are of a format that no encoder reads."""
+    ending, count = Counter(file.ending for file in contents.files).most_common(1)[0]
+    if ending in UNREADABLE and count > len(contents.files) / 2:
+        raise ConfigError(f"{contents.path}: {show_count(count, 'file')} of {ending}, but {UNREADABLE[ending]}")
     if len(contents.files) == 1 and contents.files[0].ending in ARCHIVES:
         return _archive_table(contents.place(contents.files[0]), endings)
     files = contents.select_endings(endings)

@@ -4,7 +4,7 @@ import io
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
@@ -38,6 +38,10 @@ LARGEST_SIDE = 64
 """For the network `small`, whose hidden layer has weights for each pixel."""
 MOST_UNREADABLE = 0.2
 _GREY = ("1", "L", "I", "I;16", "LA")
+_NAME = re.compile(r"idx[0-9]|ubyte")
+_ROWS_AT_A_TIME = 1_000_000
+Pair = tuple[FoundFile, FoundFile]
+"""A file of images, and that of their labels."""
 
 
 @dataclass(frozen=True)
@@ -51,11 +55,6 @@ class Look:
     opened: int
     unreadable: tuple[str, ...]
 
-    @property
-    def assumptions(self) -> tuple[str, ...]:
-        count = f"{len(self.unreadable)} of {self.opened} images"
-        return tuple(f"{count} cannot be decoded, such as {name}: quarantined" for name in self.unreadable[:1])
-
 
 def draft_pictures(request: Request) -> Draft | None:
     """Draft the config for images in class folders, or with the class in their names. None if few of the files are images."""
@@ -66,6 +65,7 @@ def draft_pictures(request: Request) -> Draft | None:
     classes = find_classes(request.data, table.files)
     look = look_at_images(request.data, table)
     rows = train_rows(classes.train_files or classes.files, classes.splits)
+    count = f"{len(look.unreadable)} of {look.opened}"
     learning = Learning(
         "image",
         "image",
@@ -75,9 +75,7 @@ def draft_pictures(request: Request) -> Draft | None:
         {"kind": "vision", "network": "small", "dropout": 0.4},
         image_training(rows),
         len(look.unreadable) / look.opened,
-        tuple(
-            f"{len(look.unreadable)} of {look.opened} images cannot be decoded, such as {name}: quarantined" for name in look.unreadable[:1]
-        ),
+        tuple(f"{count} images cannot be decoded, such as {name}: quarantined" for name in look.unreadable[:1]),
     )
     return draft_files(request, contents, classes, table, "content", learning)
 
@@ -125,12 +123,6 @@ def _decode(data: bytes, with_pixels: bool) -> tuple[tuple[int, int], str] | Non
         return None
 
 
-_NAME = re.compile(r"idx[0-9]|ubyte")
-_ROWS_AT_A_TIME = 1_000_000
-Pair = tuple[FoundFile, FoundFile]
-"""A file of images, and that of their labels."""
-
-
 def draft_idx(request: Request) -> Draft | None:
     """Draft the config for IDX files. None if no file has the name of one."""
     contents = list_contents(request.data)
@@ -138,15 +130,18 @@ def draft_idx(request: Request) -> Draft | None:
     if 2 * len(files) <= len(contents.files) or contents.is_file:
         return None
     refuse_target(request, "in the files of labels")
-    pairs = _pairs(contents, {file: read_header(contents.place(file)) for file in files})
-    headers = {split: read_header(contents.place(images)) for split, (images, _) in pairs.items()}
-    counts = {split: _count_labels(contents.place(labels), headers[split]) for split, (_, labels) in pairs.items()}
+    headers = {file: read_header(contents.place(file)) for file in files}
+    pairs = _pairs(contents, headers)
+    counts = {split: _count_labels(contents.place(labels), headers[images]) for split, (images, labels) in pairs.items()}
     classes = sum(counts.values(), Counter[str]())
     check_class_counts(request.data, classes, "rows")
-    shape = _shape(contents, pairs, headers)
+    shape = _shape(contents.path, pairs["train"][0].name, [headers[images] for images, _ in pairs.values()])
     splits = tuple(pairs) if len(pairs) > 1 else ()
     rows = train_rows(counts["train"].total(), splits)
-    source: dict[str, Any] = {"tables": {split: _table(contents, pair) for split, pair in pairs.items()}}
+    paths = {split: [contents.place(file) for file in pair] for split, pair in pairs.items()}
+    source: dict[str, Any] = {
+        "tables": {split: {"format": "idx", "path": both, "schema": "image binary, label int"} for split, both in paths.items()}
+    }
     if splits:
         source["query"] = "\nUNION ALL\n".join(f"SELECT image, label, '{split}' AS split FROM {split}" for split in pairs)
     source["expect"] = {"a known class": f"label BETWEEN {min(map(int, classes))} AND {max(map(int, classes))}"}
@@ -167,22 +162,19 @@ def draft_idx(request: Request) -> Draft | None:
     return Draft(
         {"name": request.name, "source": source, "dataset": dataset, "task": task, "train": image_training(rows)},
         (f"Images of {len(classes)} classes in IDX files: {totals}.",),
-        {path: comment for path, comment in comments.items() if comment},
+        comments,
     )
-
-
-def _table(contents: FolderContents, pair: Pair) -> dict[str, Any]:
-    return {"format": "idx", "path": [contents.place(file) for file in pair], "schema": "image binary, label int"}
 
 
 def _pairs(contents: FolderContents, headers: Mapping[FoundFile, Header]) -> dict[str, Pair]:
     """The files by split, `train` first. Raises ConfigError if images have no labels, or two sets of them are of one split."""
     pairs: dict[str, Pair] = {}
+    stems = {file: re.split("images?|labels?", file.name.lower())[0] for file in headers}
     for images, header in headers.items():
         if len(header.shape) < 3:
             continue
-        stem = _stem(images)
-        labels = next((file for file, other in headers.items() if len(other.shape) == 1 and _stem(file) == stem), None)
+        stem = stems[images]
+        labels = next((file for file, other in headers.items() if len(other.shape) == 1 and stems[file] == stem), None)
         if labels is None:
             raise ConfigError(f"{contents.path}: {images.name} has no file of labels; add one whose name has labels in place of images")
         words = re.split("[^a-z0-9]+", stem)
@@ -198,17 +190,11 @@ def _pairs(contents: FolderContents, headers: Mapping[FoundFile, Header]) -> dic
     return {split: pairs[split] for split in ("train", "validation", "test") if split in pairs}
 
 
-def _stem(file: FoundFile) -> str:
-    """The name of a file up to `images` or `labels`."""
-    return re.split("images?|labels?", file.name.lower())[0]
-
-
-def _shape(contents: FolderContents, pairs: Mapping[str, Pair], headers: Mapping[str, Header]) -> tuple[int, int, int]:
+def _shape(path: str, name: str, headers: Sequence[Header]) -> tuple[int, int, int]:
     """Channels, height and width. Raises ConfigError if files differ, or have other values than bytes."""
-    (shape, *differing) = {header.shape[1:] for header in headers.values()}
-    if differing or len(shape) > 3 or any(header.dtype != np.dtype("u1") for header in headers.values()):
-        name = pairs["train"][0].name
-        raise ConfigError(f"{contents.path}: {name} and the others have no bytes of one shape; make files of images of equal size")
+    (shape, *differing) = {header.shape[1:] for header in headers}
+    if differing or len(shape) > 3 or any(header.dtype != np.dtype("u1") for header in headers):
+        raise ConfigError(f"{path}: {name} and the others have no bytes of one shape; make files of images of equal size")
     channels, height, width = (1, *shape)[-3:]
     return channels, height, width
 

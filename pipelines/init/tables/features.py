@@ -1,7 +1,7 @@
 """The features of a table: every column that is one, the terms of texts, and the parts of moments."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 
 from pipelines.data.features.auto.column_facts import ColumnFacts, has_sentences
@@ -22,8 +22,6 @@ from pipelines.init.tables.sample import SampledTable
 from pipelines.init.tables.sql import Query
 from pipelines.init.tables.target import TargetChoice
 
-TERMS = "terms"
-"""The encoder of texts."""
 LEAST_TEXTS = 20
 """Different texts below which they are categories: so few may share no word."""
 MOST_NAMED_COLUMNS = 100
@@ -45,7 +43,11 @@ def table_features(
     texts, features = list[Encoding](), list[Encoding]()
     for column in roles.features:
         if has_sentences(column) and column not in roles.members:
-            texts.append(term_encoding(column, table.is_complete) if column.distinct >= LEAST_TEXTS else category(column))
+            if column.distinct < LEAST_TEXTS:
+                texts.append(category(column))
+            else:  # a text that is NULL, in the sample or perhaps beyond it, is an empty one
+                encoder, reason = term_encoder(column.filled.to_pylist())
+                texts.append(Encoding(column.name, encoder, reason, "coalesce({}, '')" if column.nulls or not table.is_complete else ""))
             features.append(texts[-1])
         else:
             features += column_features(column, roles, style, used_names)
@@ -56,7 +58,7 @@ def table_features(
     for part in moment_parts(moments, is_split_by_time, query.expression, table.derived):
         name = free_name(part.name, used_names)
         query.added[name] = part.sql
-        parts += _part_features(replace(part, name=name), style)
+        parts.append(_part_encoding(part, name, style))
     if max(Counter(column.kind for column in roles.features).values(), default=0) <= MOST_NAMED_COLUMNS:
         return [*features, *parts]
     encodings_of_auto = [feature for feature in features if feature not in texts]
@@ -64,14 +66,19 @@ def table_features(
         if feature.sql:
             query.change(table.column(feature.feature), feature.sql)
     numbers = [Encoding("*:number", {"encoder": "standardize", "impute": "mean"}, "")] if is_linear else []
-    encodings = encodings_of_auto if not is_linear else [feature for feature in encodings_of_auto if feature.encoder_name != "standardize"]
-    return [*parts, *texts, *numbers, *([_pattern(encodings)] if encodings else [])]
+    encoders = Counter(feature.encoder_name for feature in encodings_of_auto if not (is_linear and feature.encoder_name == "standardize"))
+    if not encoders:
+        return [*parts, *texts, *numbers]
+    counts = ", ".join(f"{encoder} {count:,}" for encoder, count in encoders.most_common())
+    return [*parts, *texts, *numbers, Encoding("*", "auto", f"ETL chooses by all rows; by these, {counts}")]
 
 
-def term_encoding(column: ColumnFacts, is_complete: bool) -> Encoding:
-    """The terms of a text. A text that is NULL, in the sample or perhaps beyond it, is an empty one."""
-    encoder, reason = term_encoder(column.filled.to_pylist())
-    return Encoding(column.name, encoder, reason, "coalesce({}, '')" if column.nulls or not is_complete else "")
+def _part_encoding(part: MomentPart, name: str, style: NumberStyle) -> Encoding:
+    if part.is_category:
+        return Encoding(name, "vocabulary", "")
+    encoder = "normal_quantile" if style.has_quantiles and not style.is_linear else "standardize"
+    impute = {"impute": "median" if style.has_quantiles else "mean"} if part.has_nulls else {}
+    return Encoding(name, {"encoder": encoder, **impute} if impute else encoder, "")
 
 
 def column_features(column: ColumnFacts, roles: Roles, style: NumberStyle, used_names: set[str]) -> Iterator[Encoding]:
@@ -80,19 +87,3 @@ def column_features(column: ColumnFacts, roles: Roles, style: NumberStyle, used_
         yield member(column)
     elif column.kind != "moment":
         yield from encodings(column, style, used_names)
-
-
-def _pattern(features: Sequence[Encoding]) -> Encoding:
-    """A feature that stands for others."""
-    encoders = Counter(feature.encoder_name for feature in features)
-    counts = ", ".join(f"{encoder} {count:,}" for encoder, count in encoders.most_common())
-    return Encoding("*", "auto", f"ETL chooses by all rows; by these, {counts}")
-
-
-def _part_features(part: MomentPart, style: NumberStyle) -> Iterator[Encoding]:
-    if part.is_category:
-        yield Encoding(part.name, "vocabulary", "")
-        return
-    name = "normal_quantile" if style.has_quantiles and not style.is_linear else "standardize"
-    impute = {"impute": "median" if style.has_quantiles else "mean"} if part.has_nulls else {}
-    yield Encoding(part.name, {"encoder": name, **impute} if impute else name, "")

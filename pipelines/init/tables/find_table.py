@@ -56,15 +56,15 @@ def find_table(data: str, skip_rows: int | None = None) -> SampledTable | None:
     if path.is_file():
         kind = file_format(path)
         return _read([data], data, kind or "csv", kind is not None, skip_rows)
-    files = sorted(file for file in path.rglob("*") if file.is_file() and not _is_hidden(file.relative_to(path)))
+    is_hidden = re.compile("[_.]").match
+    files = sorted(file for file in path.rglob("*") if file.is_file() and not any(map(is_hidden, file.relative_to(path).parts)))
     kinds = {kind for file in files if (kind := file_format(file))}
     if not kinds:
         return None
     strange = [file for file in files if not file_format(file) and not _NOTES.fullmatch(file.name)]
     if len(kinds) > 1 or strange:
-        examples = [next(file for file in files if file_format(file) == kind).name for kind in sorted(kinds)] + [
-            file.name for file in strange
-        ]
+        first_of_kinds = [next(file for file in files if file_format(file) == kind) for kind in sorted(kinds)]
+        examples = [file.name for file in (*first_of_kinds, *strange)]
         raise SourceError(
             f"{data} has files of different kinds, such as {' and '.join(examples[:2])}; give a folder of one kind, or one file"
         )
@@ -72,10 +72,6 @@ def find_table(data: str, skip_rows: int | None = None) -> SampledTable | None:
     if splits := _splits(path, tables):
         return _table_of_splits(splits, kind, skip_rows)
     return _read(tables, data, kind, True, skip_rows)
-
-
-def _is_hidden(path: Path) -> bool:
-    return any(part.startswith(("_", ".")) for part in path.parts)
 
 
 def _splits(folder: Path, paths: list[str]) -> dict[str, SplitFiles]:

@@ -42,6 +42,10 @@ _LEAST_OF_THREE_DIGITS = 45
 decimals, one ends with a zero, which is not written, with a probability of 99 %."""
 _LONGEST_QUANTITY = 9
 """Digits of texts of one length with blanks in them, from which on they are names, such as numbers of telephones."""
+_WHOLE_IN_THREES = "(?:[1-9][0-9]{{0,2}}(?:{0}[0-9]{{3}})+|[0-9]+)"
+_IN_COMMAS = "(?:[1-9][0-9]{0,2}(?:,[0-9]{2,3})*,[0-9]{3}|[0-9]+)"
+"""India writes 12,34,567."""
+_IN_BLANKS = _WHOLE_IN_THREES.format(f"[{BLANKS}]")
 
 
 @dataclass(frozen=True)
@@ -60,10 +64,6 @@ class DigitStyle:
         return DECIMAL_COMMA if self.point == "," else DECIMAL_POINT
 
 
-_WHOLE_IN_THREES = "(?:[1-9][0-9]{{0,2}}(?:{0}[0-9]{{3}})+|[0-9]+)"
-_IN_COMMAS = "(?:[1-9][0-9]{0,2}(?:,[0-9]{2,3})*,[0-9]{3}|[0-9]+)"
-"""India writes 12,34,567."""
-_IN_BLANKS = _WHOLE_IN_THREES.format(f"[{BLANKS}]")
 POINT = DigitStyle("", "(?:[0-9]+[.]?[0-9]*|[.][0-9]+)")
 COMMA = DigitStyle("", "(?:[0-9]+(?:,[0-9]+)?)", point=",")
 THOUSANDS_COMMAS = DigitStyle("thousands commas", f"(?:{_IN_COMMAS}(?:[.][0-9]+)?)", ",")
@@ -95,17 +95,14 @@ class NumberForm:
     @cached_property
     def look(self) -> str:
         """An expression of a whole text that is such a number."""
-        marks = self._look_of_any("".join(unit for unit in self.units if len(unit) == 1) + self._blanks)
+        characters = "".join(unit for unit in self.units if len(unit) == 1) + self._blanks
+        parts = [*([f"[{characters}]"] if characters else []), *(unit for unit in self.units if len(unit) > 1)]
+        marks = f"{parts[0]}*" if len(parts) == 1 and characters else f"(?:{'|'.join(parts)})*" if parts else ""
         sign, scale = f"[+{self._minus}-]?", f"[{self.scales}]?" if self.scales else ""
         start = f"{marks}{sign}{marks}"
         end = f"{marks}{scale}{marks if scale else ''}{sign if self.has_last_sign else ''}"
         number = f"{start}{self.style.look.replace(BLANKS, self._blanks or ' ')}{end}"
         return f"^(?:{number}|{start}[(]{number}[)]{marks})$" if self.has_parentheses else f"^{number}$"
-
-    def _look_of_any(self, characters: str) -> str:
-        """An expression of any run of the characters, and of units of several letters."""
-        parts = [*([f"[{characters}]"] if characters else []), *(unit for unit in self.units if len(unit) > 1)]
-        return f"{parts[0]}*" if len(parts) == 1 and characters else f"(?:{'|'.join(parts)})*" if parts else ""
 
     @property
     def sql(self) -> str:
@@ -213,9 +210,10 @@ def read_numbers(filled: pa.Array, hints: Collection[str] = ()) -> NumberReading
     """How nearly all of the texts are numbers; None if they are none. `hints` are what other columns decide."""
     first = filled.slice(0, _FIRST)
     words = find_unit_words(filled)
-    if not len(filled) or not (_is_one_unit(words) or share_of_looks(first, _MAY_BE_A_NUMBER) >= 0.9):
+    is_one_unit = len(words) == 1 or (len(words) == 2 and words[0] == f"{words[1]}s")
+    if not len(filled) or not (is_one_unit or share_of_looks(first, _MAY_BE_A_NUMBER) >= 0.9):
         return None
-    forms = [form for form in _forms(first, _characters(filled), words) if share_of_looks(first, form.look) >= 0.98]
+    forms = [form for form in _possible_forms(filled, words) if share_of_looks(first, form.look) >= 0.98]
     shares = {form: share_of_looks(filled, form.look) for form in forms}
     best = max(shares.values(), default=0.0)
     if best < 1 - MOST_WRONG or share_of_looks(filled, "^[^0-9]*0[0-9]") > MOST_WRONG:
@@ -245,11 +243,6 @@ def find_unit_words(filled: pa.Array) -> list[str]:
     return sorted(frequent, key=lambda word: (-len(word), word)) if are_all else []
 
 
-def _is_one_unit(words: Sequence[str]) -> bool:
-    """Whether there is one word, or it and its plural."""
-    return len(words) == 1 or (len(words) == 2 and words[0] == f"{words[1]}s")
-
-
 def share_of_looks(filled: pa.Array, pattern: str) -> float:
     """The share of the texts that match; 0 if none of the first thousand does."""
     first = pc.match_substring_regex(filled.slice(0, _FIRST), pattern)
@@ -258,14 +251,12 @@ def share_of_looks(filled: pa.Array, pattern: str) -> float:
     return float(np.mean(pc.match_substring_regex(filled, pattern).to_numpy(zero_copy_only=False)))
 
 
-def _characters(filled: pa.Array) -> frozenset[str]:
-    """The characters of the first texts, and of those that have more than digits, points and commas."""
+def _possible_forms(filled: pa.Array, words: Sequence[str]) -> list[NumberForm]:
+    """The forms that the texts may have, whose numbers have one of these words behind them, if there are any: by the characters of the
+    first texts, and of those that have more than digits, points and commas."""
+    first = filled.slice(0, _FIRST)
     marked = filled.filter(pc.match_substring_regex(filled, "[^0-9.,]")).slice(0, 100 * _FIRST)
-    return frozenset("".join(pc.unique(filled.slice(0, _FIRST)).to_pylist() + pc.unique(marked).to_pylist()))
-
-
-def _forms(first: pa.Array, characters: frozenset[str], words: Sequence[str]) -> list[NumberForm]:
-    """The forms that the texts may have, whose numbers have one of these words behind them, if there are any."""
+    characters = frozenset("".join(pc.unique(first).to_pylist() + pc.unique(marked).to_pylist()))
     units = tuple(words) or tuple(unit for unit in UNITS if set(unit) <= characters and pc.any(pc.match_substring(first, unit)).as_py())
     letters = "" if words else "".join(SCALES)
     scales = "".join(letter for letter in letters if letter in characters and share_of_looks(first, f"[0-9][{BLANKS}]?{letter}") > 0)

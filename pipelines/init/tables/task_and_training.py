@@ -14,6 +14,19 @@ from pipelines.init.tables.keys_and_groups import Roles
 from pipelines.init.tables.target import TargetChoice
 from pipelines.init.tables.trial import LINEAR, NETWORK, Trial, TrialModel, fit_linear, fit_network
 
+LEAST_ROWS = 50
+"""Rows that a split into three and a batch of training need."""
+LEAST_STEPS = 4_000
+"""Of an optimizer. A network of five numbers whose product counts had an AUC of 0.930 after 160 steps, and of 0.972 after 5,400."""
+LINEAR_LR = 0.05
+"""Of Adam, for a linear model. Where two columns nearly give each other, as the fare and the total of a ride, 4,000 steps of 0.01 end at
+twice the error that the equations have."""
+_HEAVY_PENALTY = 0.02
+"""Of squared weights, per row, from which the weights of a linear model are held small: its columns are many for its rows."""
+LEAST_EPOCHS, MOST_EPOCHS = 3, 120
+MOST_EMBEDDED_COLUMNS = 300
+"""Columns beyond which numbers are not embedded: their vectors would outgrow the network."""
+
 
 @dataclass(frozen=True)
 class TableTask:
@@ -32,20 +45,6 @@ def table_task(roles: Roles, target: TargetChoice) -> TableTask | None:
     """The first task that a function in `TABLE_TASKS` of a slice's module `draft` recognizes."""
     recognizers = (recognize for module in slice_modules("draft").values() for recognize in getattr(module, "TABLE_TASKS", ()))
     return next((task for recognize in recognizers if (task := recognize(roles, target))), None)
-
-
-LEAST_ROWS = 50
-"""Rows that a split into three and a batch of training need."""
-LEAST_STEPS = 4_000
-"""Of an optimizer. A network of five numbers whose product counts had an AUC of 0.930 after 160 steps, and of 0.972 after 5,400."""
-LINEAR_LR = 0.05
-"""Of Adam, for a linear model. Where two columns nearly give each other, as the fare and the total of a ride, 4,000 steps of 0.01 end at
-twice the error that the equations have."""
-_HEAVY_PENALTY = 0.02
-"""Of squared weights, per row, from which the weights of a linear model are held small: its columns are many for its rows."""
-LEAST_EPOCHS, MOST_EPOCHS = 3, 120
-MOST_EMBEDDED_COLUMNS = 300
-"""Columns beyond which numbers are not embedded: their vectors would outgrow the network."""
 
 
 def task_and_training(target: TargetChoice, rows: int, trial: Trial | None) -> tuple[dict[str, Any], dict[str, Any], str]:
@@ -79,19 +78,13 @@ def trial_models() -> list[TrialModel]:
 
 
 def _length(rows: int) -> dict[str, Any]:
-    """The batch, and as many epochs as LEAST_STEPS need, within bounds."""
-    batch = _batch_rows(rows)
-    epochs = min(max(-(-LEAST_STEPS * batch // max(rows * 8 // 10, 1)), LEAST_EPOCHS), MOST_EPOCHS)
-    return {"epochs": epochs, "global_batch": batch}
-
-
-def _batch_rows(rows: int) -> int:
-    """A power of two that grows with the root of the number of rows, and leaves at least ten steps of an epoch."""
-    batch = 2 ** round(log2(max(rows, 1) ** 0.5 / 1.5))
-    batch = min(max(batch, 32), 4_096)
+    """The batch, a power of two that grows with the root of the number of rows and leaves at least ten steps of an epoch; and as many
+    epochs as LEAST_STEPS need, within bounds."""
+    batch = min(max(2 ** round(log2(max(rows, 1) ** 0.5 / 1.5)), 32), 4_096)
     while batch > max(rows // 10, 8):
         batch //= 2
-    return batch
+    epochs = min(max(-(-LEAST_STEPS * batch // max(rows * 8 // 10, 1)), LEAST_EPOCHS), MOST_EPOCHS)
+    return {"epochs": epochs, "global_batch": batch}
 
 
 def embedding_settings(features: Sequence[Encoding], columns: int) -> dict[str, Any]:
