@@ -21,7 +21,7 @@ _NUMBER = re.compile(r"\b(tinyint|smallint|int|bigint|float|double|decimal)\b")
 _MOST_SHOWN = 5
 _UNNAMED = "__auto_generated_subquery_name."
 """Spark's name for a SELECT in parentheses that has none."""
-_CASTS_TAKE = (
+_TAKES = (
     "casts of text: float and double take 12D, 0x1p4, NaN and 1e400, and decimal digits of any script; all of them, as whole numbers do, "
     "blanks around"
 )
@@ -141,7 +141,7 @@ def text_cast_notes(plan: JavaObject) -> tuple[str, ...]:
     casts = sorted({cast for node in _query_nodes(plan) for expression in items(node.expressions()) for cast in _text_casts(expression)})
     if not casts:
         return ()
-    log.debug("%s", _CASTS_TAKE)
+    log.debug("%s", _TAKES)
     names = ", ".join(casts[:_MOST_SHOWN]) + (f" and {len(casts) - _MOST_SHOWN} more" if len(casts) > _MOST_SHOWN else "")
     return (
         f"source.query: {names}: a cast of text takes more than digits; to refuse the rest, "

@@ -11,7 +11,7 @@ from raw import raw
 from pipelines.config import Config, load, parse
 from pipelines.data.sources.base import raw_tables
 from pipelines.errors import ConfigError, SourceError
-from pipelines.etl.plan_checks import _CASTS_TAKE, plan_warnings, text_cast_notes
+from pipelines.etl.plan_checks import _TAKES, plan_warnings, text_cast_notes
 from pipelines.etl.query import analyse, run_query
 from pipelines.runtime.compat.spark import query_execution
 
@@ -295,7 +295,7 @@ def test_casts_of_text_to_numbers_are_named_with_what_they_take(spark: SparkSess
         "source.query: split(t.s, ',', -1) AS array<decimal(9,2)>, t.s AS double, t.s AS int, trim(t.s) AS double, v AS bigint"
     )
     assert rule == "to refuse the rest, declare the column as a number in the table's schema"
-    assert "float and double take 12D, 0x1p4, NaN and 1e400, and decimal digits of any script; all of them, as whole numbers do" in _CASTS_TAKE
+    assert "float and double take 12D, 0x1p4, NaN and 1e400, and decimal digits of any script; all of them, as whole numbers do" in _TAKES
     assert text_cast_notes(query_execution(spark.sql("SELECT i, x / 2 AS x, CAST(i AS string) AS s FROM t")).analyzed()) == ()
     texts = "12D", "0x1p4", "NaN", "1e400", "٣", " 1\t", "1.5", "1,234", "1_0", "٣.٣", "1L"
     accepted_texts = {
@@ -307,7 +307,7 @@ def test_casts_of_text_to_numbers_are_named_with_what_they_take(spark: SparkSess
         "decimal(9,2)": ["٣", " 1\t", "1.5", "٣.٣"],
         "bigint": [" 1\t"],
         "int": [" 1\t"],
-    }  # what _CASTS_TAKE says
+    }  # what _TAKES says
 
 
 def test_p6_a_query_takes_no_value_from_the_machine(spark: SparkSession) -> None:

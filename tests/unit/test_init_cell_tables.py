@@ -14,7 +14,7 @@ from test_init_tables import draft, features, table_settings
 from pipelines.data.sources.cell_files import CellFault
 from pipelines.errors import SourceError
 from pipelines.formats.excel.workbook import SheetReader
-from pipelines.init.tables.cell_tables import read_sqlite, type_cells
+
 from pipelines.init.tables.find_table import find_table
 
 ROWS = 400

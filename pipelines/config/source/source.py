@@ -113,7 +113,7 @@ class Table(FileTableSettings):
 
     @model_validator(mode="after")
     def _rows_come_from_one_file(self) -> "Table":
-        if self.file_column and not self.rules.takes_file_column:
+        if self.file_column and not self.rules.rows_are_of_one_file:
             remedy = "select its column path" if self.rules.rows_are_files else "remove it"
             raise ValueError(f"file_column is {self.file_column}, which format {self.format} does not add; {remedy}")
         return self

@@ -55,8 +55,8 @@ class Format:
 
     options: tuple[str, ...] = ()
     needs_schema: bool = False
-    takes_file_column: bool = False
-    """Each row is of one file, whose name may be a column."""
+    rows_are_of_one_file: bool = False
+    """Each row is made from one file, whose name may be a column."""
     rows_are_files: bool = False
     """The columns are `path` and `content`, and a schema gives no others."""
     implementation: str = ""
@@ -65,14 +65,14 @@ class Format:
 
 _TEXT = "pipelines.data.sources.text"
 FORMATS = {
-    "csv": Format(_CSV + _DATES + _ENCODINGS, needs_schema=True, takes_file_column=True, implementation=f"{_TEXT}.csv:Csv"),
-    "json": Format(_JSON + _DATES + _ENCODINGS, needs_schema=True, takes_file_column=True, implementation=f"{_TEXT}.json:Json"),
+    "csv": Format(_CSV + _DATES + _ENCODINGS, needs_schema=True, rows_are_of_one_file=True, implementation=f"{_TEXT}.csv:Csv"),
+    "json": Format(_JSON + _DATES + _ENCODINGS, needs_schema=True, rows_are_of_one_file=True, implementation=f"{_TEXT}.json:Json"),
     "parquet": Format(
         ("mergeSchema", "datetimeRebaseMode", "int96RebaseMode", *_FOUND),
-        takes_file_column=True,
+        rows_are_of_one_file=True,
         implementation="pipelines.data.sources.parquet_table:Parquet",
     ),
-    "text": Format(("wholetext", *_ENCODINGS), takes_file_column=True, implementation=f"{_TEXT}.text_table:Text"),
+    "text": Format(("wholetext", *_ENCODINGS), rows_are_of_one_file=True, implementation=f"{_TEXT}.text_table:Text"),
     "binaryFile": Format(_FOUND, rows_are_files=True, implementation="pipelines.data.sources.files.spark_files:BinaryFile"),
     "package": Format(_CSV + _DATES + _ENCODINGS, implementation=f"{_TEXT}.csv:Csv"),
 }

@@ -12,7 +12,7 @@ class SqliteTable(Table):
     """A table of SQLite databases. It has the settings of every table that Spark reads, and needs a schema."""
 
     implementation: ClassVar[str] = "pipelines.formats.sqlite.table:Sqlite"
-    own_rules: ClassVar[Format] = Format(needs_schema=True, takes_file_column=True)
+    own_rules: ClassVar[Format] = Format(needs_schema=True, rows_are_of_one_file=True)
     format: Literal["sqlite"] = "sqlite"
     table: str = Field("", exclude_if=lambda table: not table)
     """The table or view to read."""
