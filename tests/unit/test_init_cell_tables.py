@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from test_init_tables import draft, features, table_settings
 
-from pipelines.data.sources.cells.cell_files import CellFault
-from pipelines.data.sources.cells.workbook import SheetReader
+from pipelines.data.sources.cell_files import CellFault
 from pipelines.errors import SourceError
-from pipelines.init.tables.cell_tables import read_sqlite, type_cells
+from pipelines.formats.excel.workbook import SheetReader
+
 from pipelines.init.tables.find_table import find_table
 
 ROWS = 400

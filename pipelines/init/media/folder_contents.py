@@ -3,7 +3,6 @@ those inside one archive."""
 
 import os
 import re
-import tarfile
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from pipelines.config.messages.words import name_list, show_count
-from pipelines.data.sources.files.content import content
+from pipelines.config.slices import slice_modules
 from pipelines.errors import ConfigError
 
 Item = TypeVar("Item")
@@ -35,8 +34,6 @@ _ABOUT = ("readme", "license", "licence", "citation", "changelog", "attribution"
 """Beginnings of the names of files about the data, in lower case."""
 MOST_FILES = 300
 """The most files that are opened."""
-MOST_MEMBERS, MOST_BYTES = 100_000, 2**30
-"""The most files of an archive that are listed, and the most of its bytes, unpacked, that are read for that."""
 
 
 @dataclass(frozen=True)
@@ -185,8 +182,10 @@ def find_file_table(contents: FolderContents, kind: str, endings: Sequence[str])
     ending, count = Counter(file.ending for file in contents.files).most_common(1)[0]
     if ending in UNREADABLE and count > len(contents.files) / 2:
         raise ConfigError(f"{contents.path}: {show_count(count, 'file')} of {ending}, but {UNREADABLE[ending]}")
-    if len(contents.files) == 1 and contents.files[0].ending in ARCHIVES:
-        return _archive_table(contents.place(contents.files[0]), endings)
+    if len(contents.files) == 1:
+        for readers in (getattr(module, "ARCHIVE_READERS", {}) for module in slice_modules("draft").values()):
+            if read := readers.get(contents.files[0].ending):
+                return read(contents.place(contents.files[0]), endings)
     files = contents.select_endings(endings)
     if contents.is_file or 4 * len(files) < len(contents.files):
         return None
@@ -211,40 +210,3 @@ def name_pattern(files: Sequence[FoundFile]) -> str:
     """A pattern for the endings of the files, as they are written."""
     endings = sorted({Path(file.name).suffix.removeprefix(".") for file in files})
     return f"*.{endings[0]}" if len(endings) == 1 else f"*.{{{','.join(endings)}}}"
-
-
-def _archive_table(path: str, endings: Sequence[str]) -> SampledFiles | None:
-    """The table of a tar archive. It is read from its beginning, so of a long one only the first files are listed."""
-    files: list[FoundFile] = []
-    samples: dict[FoundFile, bytes] = {}
-    step, strangers, size, is_whole = 1, 0, 0, True
-    try:
-        with content(path) as stream, tarfile.open(fileobj=stream, mode="r|") as archive:
-            for member in archive:
-                if len(files) >= MOST_MEMBERS or size > MOST_BYTES:
-                    is_whole = False
-                    break
-                size += member.size
-                file = FoundFile(member.name, member.size)
-                if not member.isreg() or file.ending not in endings:
-                    strangers += member.isreg()
-                    continue
-                if len(files) % step == 0 and (opened := archive.extractfile(member)):
-                    samples[file] = opened.read()
-                files.append(file)
-                if len(samples) > MOST_FILES:
-                    samples, step = dict(list(samples.items())[::2]), 2 * step
-    except (tarfile.TarError, EOFError) as error:
-        raise ConfigError(f"{path} is not a whole tar archive, says Python: {error}; get this file again") from error
-    if not files or strangers > len(files):
-        return None
-    condition = " OR ".join(f"path LIKE '%{ending}'" for ending in sorted({Path(file.name).suffix for file in files})) if strangers else ""
-    notes = () if is_whole else (f"the classes are those of the first {len(files):,} files of the archive; there may be more",)
-    return SampledFiles(
-        {"format": "tar", "path": path},
-        tuple(sorted(files, key=lambda file: file.name)),
-        tuple(samples),
-        samples.__getitem__,
-        condition,
-        notes,
-    )

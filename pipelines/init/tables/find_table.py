@@ -1,28 +1,26 @@
 """Finds the table of a file, or of a folder of files that are alike, and the format of the files."""
 
 import re
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
-from typing import Literal
 
+from pipelines.config.slices import slice_modules
 from pipelines.data.sources.files.content import COMPRESSED
 from pipelines.errors import SourceError
 from pipelines.init.media.class_folders import SPLITS, folder_splits
-from pipelines.init.tables.cell_tables import read_excel, read_sqlite
 from pipelines.init.tables.csv_table import read_delimited
 from pipelines.init.tables.json_table import has_json, read_json
 from pipelines.init.tables.parquet_table import read_parquet
 from pipelines.init.tables.sample import SampledTable
 
-Format = Literal["csv", "json", "parquet", "excel", "sqlite"]
-ENDINGS: dict[str, Format] = {
+ENDINGS = {
     **dict.fromkeys((".csv", ".tsv", ".tab", ".psv", ".ssv", ".dat", ".data"), "csv"),
     **dict.fromkeys((".json", ".jsonl", ".ndjson"), "json"),
     **dict.fromkeys((".parquet", ".parq", ".pq"), "parquet"),
-    **dict.fromkeys((".xlsx", ".xlsm"), "excel"),
-    **dict.fromkeys((".sqlite", ".sqlite3", ".db"), "sqlite"),
 }
-"""Formats by the ending of a file; a single file of another one is CSV if its lines have equally many values."""
+"""The core's formats by the ending of a file; a single file of another one is CSV if its lines have equally many values."""
 _NOTES = re.compile(r"(readme|license|licence|copying|notice)\b.*|.*\.(md|names|rst|pdf|html?|info)", re.IGNORECASE)
 _SPLITS = {
     split: re.compile(f"(^|[^a-z])({'|'.join(word for word in SPLITS if SPLITS[word] == split)})([^a-z]|$)", re.IGNORECASE)
@@ -31,12 +29,30 @@ _SPLITS = {
 """Files of published splits, by their names."""
 
 
-def file_format(path: Path) -> Format | None:
+@dataclass(frozen=True)
+class TableKind:
+    """Files of a slice's format, each a table: of `TABLE_KINDS` in its module `draft`."""
+
+    format: str
+    endings: tuple[str, ...]
+    read: Callable[[list[str], str, int | None], SampledTable]
+    """Takes the files, the path that the config is to have, and the rows before the names of the columns, if that number is told."""
+
+
+@cache
+def _kinds_by_ending() -> dict[str, TableKind]:
+    kinds = [kind for module in slice_modules("draft").values() for kind in getattr(module, "TABLE_KINDS", ())]
+    return {ending: kind for kind in kinds for ending in kind.endings}
+
+
+def file_format(path: Path) -> str | None:
     """The format that the ending of a file says, before that of its compression."""
     name = path.name.lower()
     for ending in COMPRESSED:
         name = name.removesuffix(ending)
-    return ENDINGS.get(Path(name).suffix)
+    suffix = Path(name).suffix
+    kind = None if suffix in ENDINGS else _kinds_by_ending().get(suffix)
+    return kind.format if kind else ENDINGS.get(suffix)
 
 
 def find_table(data: str, skip_rows: int | None = None) -> SampledTable | None:
@@ -83,7 +99,7 @@ def _splits(folder: Path, paths: list[str]) -> dict[str, tuple[str, list[str]]]:
     }
 
 
-def _table_of_splits(splits: dict[str, tuple[str, list[str]]], kind: Format, skip_rows: int | None) -> SampledTable | None:
+def _table_of_splits(splits: dict[str, tuple[str, list[str]]], kind: str, skip_rows: int | None) -> SampledTable | None:
     """The table of the files of some splits. A split with other columns than that of training is left out."""
     tables = {split: _read(files, path, kind, True, skip_rows) for split, (path, files) in splits.items()}
     train, data = tables["train"], splits["train"][0]
@@ -98,14 +114,13 @@ def _table_of_splits(splits: dict[str, tuple[str, list[str]]], kind: Format, ski
     return replace(joined, splits={split: {**joined.settings, "path": path} for split, (path, _) in splits.items()})
 
 
-def _read(paths: list[str], data: str, kind: Format, is_sure: bool, skip_rows: int | None) -> SampledTable | None:
+def _read(paths: list[str], data: str, kind: str, is_sure: bool, skip_rows: int | None) -> SampledTable | None:
     """The table of files of one format."""
     if kind == "parquet":
         return read_parquet(paths, data)
-    if kind == "excel":
-        return read_excel(paths, data, skip_rows)
-    if kind == "sqlite":
-        return read_sqlite(paths, data)
+    for kind_of_slice in _kinds_by_ending().values() if kind not in ENDINGS.values() else ():
+        if kind_of_slice.format == kind:
+            return kind_of_slice.read(paths, data, skip_rows)
     if kind == "json" or has_json(paths[0]):  # whose files may have any name
         return read_json(paths, data)
     return read_delimited(paths, data, is_sure, skip_rows)
