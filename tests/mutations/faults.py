@@ -199,7 +199,7 @@ FAULTS = (
     ),
     Fault(
         *("etl", "pipelines/etl/splits/splits.py",
-          '_) = hash_share("split", split_hash(rows, split))', '_) = hash_share("split", F.col(ROW))'),
+          'hash_share("split", unit)', 'hash_share("split", F.col(ROW))'),
         "tests/integration/test_etl_splits.py -k group",
     ),
     Fault(

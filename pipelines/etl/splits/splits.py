@@ -128,7 +128,8 @@ def assign_split(rows: DataFrame, split: Split, cuts: Cuts | None = None) -> Dat
 
 
 def _split_by_fraction(rows: DataFrame, split: ByFraction, cuts: Cuts | None) -> DataFrame:
-    share = hash_share("split", split_hash(rows, split))
+    unit = split_hash(rows, split)
+    share = hash_share("split", unit)
     if cuts is None:
         train, validation, _ = _shares(split)
         number = F.when(share < _limit(train), TRAIN).when(share < _limit(train + validation), VALIDATION).otherwise(TEST)
