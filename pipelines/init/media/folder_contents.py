@@ -1,5 +1,4 @@
-"""The files of a path by kind, of which names and sizes are read only; and files of one kind as a table of bytes, those of a folder or
-those inside one archive."""
+"""The files of a path by kind, of which names and sizes are read only; and files of one kind as a table of bytes."""
 
 import os
 import re
@@ -185,7 +184,8 @@ def find_file_table(contents: FolderContents, kind: str, endings: Sequence[str])
     if len(contents.files) == 1:
         for readers in (getattr(module, "ARCHIVE_READERS", {}) for module in slice_modules("draft").values()):
             if read := readers.get(contents.files[0].ending):
-                return read(contents.place(contents.files[0]), endings)
+                table: SampledFiles | None = read(contents.place(contents.files[0]), endings)
+                return table
     files = contents.select_endings(endings)
     if contents.is_file or 4 * len(files) < len(contents.files):
         return None
