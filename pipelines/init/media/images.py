@@ -58,17 +58,18 @@ def draft_pictures(request: Request) -> Draft | None:
     classes = find_classes(request.data, table.files)
     look = look_at_images(request.data, table)
     rows = train_rows(classes.train_files or classes.files, classes.splits)
-    count = f"{len(look.unreadable)} of {look.opened}"
+    scaled = f", scaled to {LARGEST_SIDE} for the small network" if max(look.height, look.width) > LARGEST_SIDE else ""
+    median_size = f"the median of {show_count(look.opened, 'image')} is {look.height} x {look.width}"
+    failures = f"{len(look.unreadable)} of {look.opened} images cannot be decoded"
     learning = Learning(
-        "image",
-        "image",
-        {"encoder": "image", "shape": list(look.shape)},
-        f"channels, height, width: the median of {show_count(look.opened, 'image')} is {look.height} x {look.width}"
-        + (f", scaled to {LARGEST_SIDE} for the small network" if max(look.height, look.width) > LARGEST_SIDE else ""),
-        {"kind": "vision", "network": "small", "dropout": 0.4},
-        image_training(rows),
-        len(look.unreadable) / look.opened,
-        tuple(f"{count} images cannot be decoded, such as {name}: quarantined" for name in look.unreadable[:1]),
+        noun="image",
+        feature="image",
+        encoder={"encoder": "image", "shape": list(look.shape)},
+        encoder_reason=f"channels, height, width: {median_size}{scaled}",
+        task={"kind": "vision", "network": "small", "dropout": 0.4},
+        train=image_training(rows),
+        unreadable_share=len(look.unreadable) / look.opened,
+        assumptions=tuple(f"{failures}, such as {name}: quarantined" for name in look.unreadable[:1]),
     )
     return draft_files(request, contents, classes, table, "content", learning)
 

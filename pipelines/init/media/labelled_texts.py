@@ -117,22 +117,18 @@ def draft_documents(request: Request) -> Draft | None:
         texts.append(text)
     encoding = max((text.encoding for text in texts), default="")
     options = {"wholetext": True} | ({"encoding": encoding} if encoding else {})
-    table = SampledFiles(
-        {"format": "text", "path": text_path(contents), "file_column": "path", "options": options},
-        files,
-        (),
-        lambda file: Path(contents.place(file)).read_bytes(),
-    )
+    settings = {"format": "text", "path": text_path(contents), "file_column": "path", "options": options}
+    table = SampledFiles(settings, files, (), lambda file: Path(contents.place(file)).read_bytes())
     about_endings = () if files[0].ending in DOCUMENTS else (f"files without an ending are texts, by the content of {len(texts)}",)
     about_encoding = (f"the texts are not UTF-8: {encoding} is assumed",) if encoding else ()
     encoder, reason = term_encoder([text.text for text in texts])
     learning = Learning(
-        "text",
-        "text",
-        encoder,
-        f"{reason}, of {len(texts)} texts",
-        {"kind": "text"},
-        text_training(train_rows(classes.train_files or classes.files, classes.splits)),
+        noun="text",
+        feature="text",
+        encoder=encoder,
+        encoder_reason=f"{reason}, of {len(texts)} texts",
+        task={"kind": "text"},
+        train=text_training(train_rows(classes.train_files or classes.files, classes.splits)),
         assumptions=(*about_endings, *about_encoding),
     )
     return draft_files(request, contents, classes, table, "value", learning)
