@@ -94,7 +94,10 @@ class TrialInputs:
         from sklearn.feature_extraction.text import TfidfTransformer  # noqa: PLC0415
 
         most = max(MOST_INDICATORS // max(self.categories.shape[1], 1), LEAST_INDICATORS)
-        indicators = [_indicators(ranks, most) for ranks in self.categories.T]
+        indicators = []
+        for ranks in self.categories.T:  # a column for each of so many frequent values that occurs, and one for all others and NULL
+            places = np.unique(np.where(np.isnan(ranks), most, ranks.clip(0, most)), return_inverse=True)[1]
+            indicators.append(sparse.csr_matrix((np.ones(len(ranks), np.float32), (np.arange(len(ranks)), places))))
         dense = np.hstack(numbers).astype(np.float32)
         if not self.words and sum(values.shape[1] for values in indicators) <= _MOST_DENSE:
             return np.hstack([dense, *(values.toarray() for values in indicators)])
@@ -145,11 +148,3 @@ def _pieces(values: np.ndarray, train: np.ndarray) -> np.ndarray:
     if len(edges) < 3:
         return np.zeros((len(values), 0))
     return ((values[:, None] - edges[:-1]) / np.diff(edges)).clip(0, 1)
-
-
-def _indicators(ranks: np.ndarray, most: int) -> Any:
-    """A column for each of so many frequent values that occurs, and one for all others and NULL, a sparse matrix."""
-    from scipy import sparse  # noqa: PLC0415
-
-    places = np.unique(np.where(np.isnan(ranks), most, ranks.clip(0, most)), return_inverse=True)[1]
-    return sparse.csr_matrix((np.ones(len(ranks), np.float32), (np.arange(len(ranks)), places)))
