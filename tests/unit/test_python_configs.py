@@ -116,9 +116,7 @@ def test_every_section_can_be_imported_from_one_place() -> None:
 
 
 def test_a_table_of_any_format_is_made_by_its_name() -> None:
-    table = Table(format="sqlite", path="people.db", schema="age int", table="people")  # type: ignore[call-arg]
-    assert type(table).__module__ == "pipelines.formats.sqlite.settings" and table == TABLES.class_for("sqlite").model_validate(
-        {"path": "people.db", "schema": "age int", "table": "people"}
-    )
+    settings = {"format": "sqlite", "path": "people.db", "schema": "age int", "table": "people"}
+    assert Table(**settings) == TABLES.class_for("sqlite").model_validate(settings)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="sheet is set, which format csv does not read; remove it, or set format: excel"):
         Table(format="csv", path="people.csv", schema="age int", sheet="People")  # type: ignore[call-arg]
