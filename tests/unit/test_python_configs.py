@@ -118,5 +118,5 @@ def test_every_section_can_be_imported_from_one_place() -> None:
 def test_a_table_of_any_format_is_made_by_its_name() -> None:
     settings = {"format": "sqlite", "path": "people.db", "schema": "age int", "table": "people"}
     assert Table(**settings) == TABLES.class_for("sqlite").model_validate(settings)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="sheet is set, which format csv does not read; remove it, or set format: excel"):
+    with pytest.raises(ConfigError, match="sheet is set, which format csv does not read; remove it, or set format: excel"):
         Table(format="csv", path="people.csv", schema="age int", sheet="People")  # type: ignore[call-arg]
