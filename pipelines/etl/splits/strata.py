@@ -184,8 +184,8 @@ def _limits(hashes: DataFrame, positions: Sequence[tuple[Stratum, int]]) -> list
     # Pairs of hash and rows, in order, of the ranges in which a position lies.
     keys = sorted({key for key, (stratum, position) in zip(ranges, positions, strict=True) if position < stratum.rows})
     numbers, hashed_ranges = (pa.array([key[place] for key in keys], kind) for place, kind in enumerate((pa.int64(), pa.int32())))
-    wanted = hashes.sparkSession.createDataFrame(pa.table({STRATUM: numbers, _RANGE: hashed_ranges}))
-    matching = hashes.join(F.broadcast(wanted), [STRATUM, _RANGE], "left_semi")
+    keys_of_ranges = hashes.sparkSession.createDataFrame(pa.table({STRATUM: numbers, _RANGE: hashed_ranges}))
+    matching = hashes.join(F.broadcast(keys_of_ranges), [STRATUM, _RANGE], "left_semi")
     table = matching.groupBy(STRATUM, _RANGE, _SHARE).agg(F.count("*").alias("rows")).toArrow().sort_by(_SHARE)
     units: dict[tuple[int, int], list[tuple[int, int]]] = {}
     for number, hashed_range, share, rows in zip(*(table[name].to_pylist() for name in (STRATUM, _RANGE, _SHARE, "rows")), strict=True):

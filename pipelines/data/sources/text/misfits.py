@@ -1,5 +1,5 @@
-"""What a number in raw text is, for CSV and the names of folders: digits, with a sign, a point and an exponent; and which values of a
-record do not fit their columns.
+"""Defines numbers in raw text, for CSV and the names of folders: digits, with a sign, a point and an exponent. And finds the values of a
+record that do not fit their columns.
 
 Java's parsers take more, each its own: 12D, 0x1p4, ٣, and 1,234 for a decimal; and they take 1e400 for infinity. Infinity and NaN are
 numbers only as the options `nanValue`, `positiveInf` and `negativeInf` of CSV write them. JSON has its own grammar, and Spark reads it.
