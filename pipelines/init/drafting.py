@@ -5,11 +5,11 @@ from pathlib import Path
 from pipelines.config.slices import slice_modules
 from pipelines.errors import ConfigError
 from pipelines.init.draft import Draft, Drafter, Request
-from pipelines.init.media.images import draft_idx, draft_pictures
+from pipelines.init.media.images import draft_pictures
 from pipelines.init.media.labelled_texts import draft_documents, draft_sentences
 from pipelines.init.tables.table_draft import draft_table
 
-_OF_CORE: tuple[Drafter, ...] = (draft_idx, draft_pictures, draft_sentences, draft_documents)
+_OF_CORE: tuple[Drafter, ...] = (draft_pictures, draft_sentences, draft_documents)
 
 
 def drafters() -> list[Drafter]:
