@@ -26,6 +26,8 @@ from pipelines.runtime.imports import meanwhile
 from pipelines.runtime.machine import has_gpus
 from pipelines.train.checkpoint.run_directory import RunDirectory
 
+log = logging.getLogger(__name__)
+
 FILE = "ray.log"
 _MOST_LINES = 20_000
 _QUIET_SECONDS = 10.0
@@ -108,8 +110,6 @@ class _Reports(logging.Handler):
         self._output.hide_reports({"lines": lines, "pid": os.getpid(), "is_err": True, "actor_name": _RAYS[0]})
 
 
-log = logging.getLogger(__name__)
-
 WORKERS_ENVIRONMENT = {
     # How long Ray waits for workers to shut down their process group before it restarts them. A hung worker makes it wait
     # for all of it, by default 30 s.
@@ -122,15 +122,9 @@ WORKERS_ENVIRONMENT = {
     "MALLOC_MMAP_THRESHOLD_": str(2**25),  # the largest value that every glibc accepts
 }
 
-_PRELOADED = ("pipelines.launch.preload",)
-
-
-def _nothing() -> None:
-    pass
-
 
 @contextmanager
-def cluster(settings: Train, prepare: Callable[[], None] = _nothing) -> Iterator[RayOutput]:
+def cluster(settings: Train, prepare: Callable[[], None] = lambda: None) -> Iterator[RayOutput]:
     """Connect this process to a Ray cluster for the duration of the block, unless it is connected already. Calls `prepare` meanwhile.
 
     RAY_ADDRESS names the cluster, as it does in a submitted job. Without it, a cluster is started on this machine, with as
@@ -146,37 +140,28 @@ def cluster(settings: Train, prepare: Callable[[], None] = _nothing) -> Iterator
 
 
 def _connect(settings: Train, output: RayOutput, ray_life: ExitStack) -> None:
-    """Join or start a Ray, until the end of `ray_life`."""
     init_settings: dict[str, Any] = {
-        "logging_config": ray.LoggingConfig(log_level="ERROR"),  # for Ray's own processes; the output of tasks is still shown
+        "logging_config": ray.LoggingConfig(log_level="ERROR")  # for Ray's own processes; the output of tasks is still shown
     }
     if address := os.environ.get("RAY_ADDRESS"):
-        _join(address, {**init_settings, "runtime_env": {"env_vars": WORKERS_ENVIRONMENT}})
+        try:
+            with restored_handler():
+                ray.init(address, **init_settings, runtime_env={"env_vars": WORKERS_ENVIRONMENT})
+        except RuntimeError as error:
+            if "Version mismatch" not in str(error):
+                raise
+            raise MismatchError(f"{' '.join(str(error).split())}; run the driver in the cluster's own image") from error
         ray_life.callback(ray.shutdown)
     else:
         cpus = max(os.cpu_count() or 1, settings.max_workers * settings.cpus_per_worker)
         keep_token()
         folder = ray_life.enter_context(ray_folder())
         ray_life.enter_context(output.kept_log())
-        ray_life.enter_context(own_ray(cpus, _waiting_workers(settings), _temp_dir=folder, **init_settings))
-
-
-def _waiting_workers(settings: Train) -> WaitingWorkers:
-    """The processes that a Ray of our own starts for the workers: none for GPUs, where what is imported may see the wrong ones, and a
-    strategy may set variables."""
-    if settings.use_gpu is not False and has_gpus():
-        return WaitingWorkers(0, (), WORKERS_ENVIRONMENT)
-    return WaitingWorkers(settings.max_workers, _PRELOADED, WORKERS_ENVIRONMENT)
-
-
-def _join(address: str, settings: dict[str, Any]) -> None:
-    try:
-        with restored_handler():
-            ray.init(address, **settings)
-    except RuntimeError as error:
-        if "Version mismatch" not in str(error):
-            raise
-        raise MismatchError(f"{' '.join(str(error).split())}; run the driver in the cluster's own image") from error
+        # No process waits where there are GPUs: what it imports may see the wrong ones, and a strategy may set variables.
+        has_waiting = settings.use_gpu is False or not has_gpus()
+        workers, modules = (settings.max_workers, ("pipelines.launch.preload",)) if has_waiting else (0, ())
+        waiting = WaitingWorkers(workers, modules, WORKERS_ENVIRONMENT)
+        ray_life.enter_context(own_ray(cpus, waiting, _temp_dir=folder, **init_settings))
 
 
 def may_grow() -> bool:
@@ -192,7 +177,6 @@ def job_tags() -> dict[str, str]:
 
 
 def host_names(nodes: Iterable[str]) -> list[str]:
-    """Host names of nodes, by their ids."""
     host_by_node = {node["NodeID"]: node["NodeManagerHostname"] for node in ray.nodes()}
     return sorted({host_by_node.get(node, node) for node in nodes})
 

@@ -22,6 +22,15 @@ from pipelines.runtime.environment import environment
 from pipelines.runtime.interrupts import NUMBERS
 from pipelines.runtime.machine import OBJECT_STORE_BYTES
 
+LOOPBACK = "127.0.0.1"
+WORKER_NICENESS = 0  # Ray's default of 15 gives all other processes priority, even Ray's daemons, and a preempted worker delays all others
+# Metrics and events are for the dashboard, which is not started here; metrics alone took 8 ms of CPU per second.
+_NOTHING_COLLECTED = {"enable_metrics_collection": False, "event_stats": False, "task_events_report_interval_ms": 0}
+_END_SECONDS = 5.0  # the longest wait for killed processes; one may be writing to a disk that does not answer
+STARTS = 2  # attempts to start a Ray whose node is late
+_LATE = "timed out during startup"  # in the message of `ray.init` when its node is late
+_OWN = "lockstep"  # the resource by which a process knows that its Ray was started here
+
 
 @contextmanager
 def ray_folder() -> Iterator[str]:
@@ -56,21 +65,6 @@ def keep_token() -> None:
             file.chmod(0o600)
             return
         atomic.create_file(file, secrets.token_hex(32).encode(), mode=0o600)  # if another process was faster, its token is kept
-
-
-LOOPBACK = "127.0.0.1"
-WORKER_NICENESS = 0
-"""Ray's default of 15 gives all other processes priority, even Ray's daemons, and a preempted worker delays all others."""
-_NOTHING_COLLECTED = {"enable_metrics_collection": False, "event_stats": False, "task_events_report_interval_ms": 0}
-"""Metrics and events are for the dashboard, which is not started here; metrics alone took 8 ms of CPU per second."""
-_END_SECONDS = 5.0
-"""The longest wait for killed processes; one may be writing to a disk that does not answer."""
-STARTS = 2
-"""Attempts to start a Ray whose node is late."""
-_LATE = "timed out during startup"
-"""In the message of `ray.init` when its node is late."""
-_OWN = "lockstep"
-"""The resource by which a process knows that its Ray was started here."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +120,6 @@ def _start(previous: set[psutil.Process], **settings: Any) -> None:
 
 
 def is_own() -> bool:
-    """Whether this process is connected to a Ray that `own_ray` has started."""
     return ray.is_initialized() and _OWN in ray.cluster_resources()
 
 
@@ -172,7 +165,6 @@ def _check_loopback() -> None:
 
 
 def _descendants() -> set[psutil.Process]:
-    """This process's descendants."""
     return set(psutil.Process().children(recursive=True))
 
 
@@ -197,8 +189,8 @@ def _shut_down(previous: set[psutil.Process]) -> None:
 
 def _kill_descendants(previous: set[psutil.Process]) -> None:
     for process in _descendants() - previous:
-        if _is_raylet(process):
-            with suppress(psutil.NoSuchProcess):
+        with suppress(psutil.NoSuchProcess):
+            if process.ppid() == os.getpid() and process.name() == "raylet":
                 process.suspend()  # it starts no more
     processes = _descendants() - previous
     for process in processes:
@@ -206,9 +198,3 @@ def _kill_descendants(previous: set[psutil.Process]) -> None:
             process.kill()
     # Those of the raylet are gone too, but remain zombies until init looks at them, which may take a second.
     psutil.wait_procs(processes & set(psutil.Process().children()), timeout=_END_SECONDS)
-
-
-def _is_raylet(process: psutil.Process) -> bool:
-    with suppress(psutil.NoSuchProcess):
-        return bool(process.ppid() == os.getpid() and process.name() == "raylet")
-    return False

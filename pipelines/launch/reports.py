@@ -23,7 +23,12 @@ from pipelines.train.workers import broadcast_from_rank0
 if TYPE_CHECKING:
     from pipelines.tracking import Sender  # loads MLflow, which only rank 0 needs
 
+log = logging.getLogger(__name__)
 
+REPORT_SECONDS = 10.0
+"""Least time between reports to Ray, whose controller takes one every two seconds and blocks a worker that reports sooner."""
+REPLACED_EXIT_CODE = 3
+"""Of a worker whose group was replaced by another one."""
 GAUGES = {
     "train/loss": ("lockstep_train_loss", "Loss of the training split since the last point"),
     "train/rows_per_second": ("lockstep_train_rows_per_second", "Rows trained on in a second, by all workers"),
@@ -49,14 +54,6 @@ class Gauges:
         self._step.set(step, self._tags)
         for metric in self._gauges.keys() & metrics.keys():
             self._gauges[metric].set(metrics[metric], self._tags)
-
-
-log = logging.getLogger(__name__)
-
-REPORT_SECONDS = 10.0
-"""Least time between reports to Ray, whose controller takes one every two seconds and blocks a worker that reports sooner."""
-REPLACED_EXIT_CODE = 3
-"""Of a worker whose group was replaced by another one."""
 
 
 class Reports(Hooks):
@@ -175,7 +172,13 @@ class TrackedReports(RankZeroReports):
     def step(self, number: int) -> None:
         if not self._has_begun:
             self._has_begun = True
-            self._note_attempt(number)
+
+            def note() -> None:  # in the run's list of groups of workers, which shows restarts and resizes
+                self._earlier_attempts = (self._directory.glance(ATTEMPTS) or {}).get("attempts", [])
+                self._this_attempt = {"seconds": time.time(), "step": number, "workers": self._workers}
+                self._directory.put_json(ATTEMPTS, {"attempts": [*self._earlier_attempts, self._this_attempt]}, durable=False)
+
+            self._quietly(note)
         super().step(number)
 
     def keep_evaluation(self, evaluation: EvaluationData) -> None:
@@ -188,16 +191,6 @@ class TrackedReports(RankZeroReports):
         attempt = {**self._this_attempt, "ended": time.time(), "steps": steps}
         if self._this_attempt:
             self._quietly(lambda: self._directory.put_json(ATTEMPTS, {"attempts": [*self._earlier_attempts, attempt]}, durable=False))
-
-    def _note_attempt(self, step: int) -> None:
-        """Add this group of workers to the run's list, which shows restarts and resizes."""
-
-        def note() -> None:
-            self._earlier_attempts = (self._directory.glance(ATTEMPTS) or {}).get("attempts", [])
-            self._this_attempt = {"seconds": time.time(), "step": step, "workers": self._workers}
-            self._directory.put_json(ATTEMPTS, {"attempts": [*self._earlier_attempts, self._this_attempt]}, durable=False)
-
-        self._quietly(note)
 
     def _quietly(self, act: Callable[[], None]) -> None:
         """Do what only the run's page needs; an error is logged, and does not fail the training."""

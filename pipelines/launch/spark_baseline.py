@@ -44,15 +44,12 @@ from pipelines.tasks.supervised import Supervised
 from pipelines.tasks.targets.base import QuantityTarget
 from pipelines.tasks.targets.classes import BinaryTarget, ClassTarget
 
+log = logging.getLogger(__name__)
+
 MODELS = ("linear", "forest", "boosting")
-REGULARISATIONS = (0.0, 1e-4, 1e-2)
-"""Values of Spark's `regParam`, the weight of the squared coefficients of standardised columns."""
-ITERATIONS = 100
-DEPTHS = (6, 12)
-"""Depths of the trees of a forest."""
-TREES = 100
-ROUNDS, RATE, DEPTH = 60, 0.1, 5
-"""Of boosting, which adds a tree in each round."""
+REGULARISATIONS, ITERATIONS = (0.0, 1e-4, 1e-2), 100  # of linear models: `regParam`, for the squared coefficients of standardised columns
+TREES, DEPTHS = 100, (6, 12)  # of forests
+ROUNDS, RATE, DEPTH = 60, 0.1, 5  # of boosting, which adds a tree in each round
 _LEAST_PROBABILITY = 1e-6
 """Of a class in a forest, no tree of which has seen it among rows like this one: the loss stays finite."""
 _COLUMNS: dict[str, Any] = {"labelCol": "target", "weightCol": "weight"}
@@ -86,14 +83,23 @@ def candidates(model: str, task: Supervised) -> tuple[BaselineModel, ...]:
     """The models to fit, the simplest first. Needs a session of Spark."""
     is_quantity, is_binary = isinstance(task.target, QuantityTarget), isinstance(task.target, BinaryTarget)
     if model == "linear":
-        return tuple(_linear(is_quantity, is_binary, regularisation) for regularisation in REGULARISATIONS)
+        linear = LinearRegression if is_quantity else partial(LogisticRegression, family="binomial" if is_binary else "multinomial")
+        return tuple(
+            BaselineModel(linear(regParam=weight, maxIter=ITERATIONS, **_COLUMNS), {"regularisation": str(weight)})
+            for weight in REGULARISATIONS
+        )
     if model == "forest":
-        return tuple(_forest(is_quantity, depth) for depth in DEPTHS)
-    estimator = (GBTRegressor if is_quantity else GBTClassifier)(maxIter=ROUNDS, stepSize=RATE, maxDepth=DEPTH, seed=0, **_COLUMNS)
+        forest = RandomForestRegressor if is_quantity else RandomForestClassifier
+        return tuple(
+            BaselineModel(forest(numTrees=TREES, maxDepth=depth, seed=0, **_COLUMNS), {"trees": str(TREES), "depth": str(depth)})
+            for depth in DEPTHS
+        )
+    boosting = GBTRegressor if is_quantity else GBTClassifier
+    estimator = boosting(maxIter=ROUNDS, stepSize=RATE, maxDepth=DEPTH, seed=0, **_COLUMNS)
     return (BaselineModel(estimator, {"rounds": str(ROUNDS), "depth": str(DEPTH)}),)
 
 
-def output(model: str, task: Supervised) -> Column:
+def output_column(model: str, task: Supervised) -> Column:
     """The task's outputs, an array of `task.outputs` numbers, from what Spark's model adds to a row."""
     if isinstance(task.target, QuantityTarget):
         return F.array("prediction")
@@ -104,21 +110,6 @@ def output(model: str, task: Supervised) -> Column:
     logs = F.transform(vector_to_array(F.col("probability")), lambda value: F.log(F.greatest(value, F.lit(_LEAST_PROBABILITY))))
     return F.array(logs[1] - logs[0]) if is_binary else logs
 
-
-def _linear(is_quantity: bool, is_binary: bool, regularisation: float) -> BaselineModel:
-    settings: dict[str, Any] = {"regParam": regularisation, "maxIter": ITERATIONS, **_COLUMNS}
-    estimator = (
-        LinearRegression(**settings) if is_quantity else LogisticRegression(family="binomial" if is_binary else "multinomial", **settings)
-    )
-    return BaselineModel(estimator, {"regularisation": str(regularisation)})
-
-
-def _forest(is_quantity: bool, depth: int) -> BaselineModel:
-    estimator = (RandomForestRegressor if is_quantity else RandomForestClassifier)(numTrees=TREES, maxDepth=depth, seed=0, **_COLUMNS)
-    return BaselineModel(estimator, {"trees": str(TREES), "depth": str(depth)})
-
-
-log = logging.getLogger(__name__)
 
 _SCHEMA = StructType(
     [
@@ -152,7 +143,7 @@ def fit_baseline(config: Config, model: str = "linear") -> dict[str, float]:
         spark = session(f"{config.name}-baseline")
         rows = {split: _rows(spark, version, split, task).persist() for split in version.manifest.splits if version.rows(split)}
         parameters, metrics, outputs = _best(
-            task, candidates(model, task), output(model, task), task.choose_monitor(config.train.monitor), rows
+            task, candidates(model, task), output_column(model, task), task.choose_monitor(config.train.monitor), rows
         )
         tracked.finish(parameters, numbers_only(metrics))
         evaluations = _evaluation_data(config, version, task, metrics, outputs)

@@ -60,11 +60,8 @@ class Trainer(TorchTrainer):
             parts["scaling_policy"] = _scaling_on_existing_machines(self.scaling_config)
         if self._left_out and self.scaling_config.elasticity_enabled:  # type: ignore[attr-defined]  # as below
             parts["scaling_policy"] = _scaling_without(self._left_out, self.scaling_config)
-        if is_own():
-            return self._run_controller(parts)
-        return super()._initialize_and_run_controller(**parts)  # type: ignore[misc]
-
-    def _run_controller(self, parts: dict[str, Any]) -> Any:
+        if not is_own():
+            return super()._initialize_and_run_controller(**parts)  # type: ignore[misc]
         os.environ.setdefault("RAY_TRAIN_ENABLE_CONTROLLER_STRUCTURED_LOGGING", "0")  # `ray_output` keeps what it logs
         self._has_ended.clear()
         try:
@@ -74,8 +71,6 @@ class Trainer(TorchTrainer):
 
 
 def _scaling_on_existing_machines(scaling: Any) -> ScalingPolicy:
-    """Return a policy with a fixed number of workers, which asks for no machines."""
-
     class OnExistingMachines(FixedScalingPolicy):  # a local class is pickled by value: Ray's controller need not import this package
         def after_controller_start(self, train_run_context: Any) -> None:
             pass
@@ -117,32 +112,14 @@ def create_trainer(
     # Short, since a group that shrinks may first be started on a machine that has just disappeared.
     os.environ.setdefault("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", str(_START_SECONDS))
     strategy = strategy_class(settings)  # raises here if it cannot be imported, before any worker starts
+    # Set in workers before CUDA starts, which happens before our code runs.
     environment = dict(strategy.environment) if gpus else {}
-    assignment = Assignment(
-        config.model_dump(mode="json", by_alias=True),
-        version,
-        run_id,
-        directory.uri,
-        socket.gethostname(),
-        installed_versions((*PACKAGES, *config.task.distributions)),
-    )
-    return Trainer(
-        # Ray's controller would unpickle a `train_loop_config`, and import for it all that a worker needs.
-        partial(work, {"assignment": assignment, **worker_arguments}),
-        # Saving in the background needs a process group on the CPU, even if gradients are summed on GPUs.
-        torch_config=TorchConfig(
-            "cpu:gloo,cuda:nccl" if gpus else "gloo", timeout_s=max(1, round(COLLECTIVE_SHARE * settings.timeout_seconds))
-        ),
-        scaling_config=_scaling(settings, gpus, left_out),
-        run_config=_run(settings, directory, environment),
-        left_out=left_out,
-    )
-
-
-def _run(settings: Train, directory: RunDirectory, environment: dict[str, str]) -> RunConfig:
-    """`environment` is set in workers before CUDA starts, which happens before our code runs."""
+    versions = installed_versions((*PACKAGES, *config.task.distributions))
+    assignment = Assignment(config.model_dump(mode="json", by_alias=True), version, run_id, directory.uri, socket.gethostname(), versions)
+    # Saving in the background needs a process group on the CPU, even if gradients are summed on GPUs.
+    backend = "cpu:gloo,cuda:nccl" if gpus else "gloo"
     parent, _, name = directory.path.rpartition("/")
-    return RunConfig(
+    run = RunConfig(
         name=name,
         storage_path=parent,
         storage_filesystem=directory.filesystem,
@@ -150,6 +127,14 @@ def _run(settings: Train, directory: RunDirectory, environment: dict[str, str]) 
         callbacks=[DeathRecorder(directory.uri)],  # type: ignore[list-item]  # as in _scaling
         failure_config=FailureConfig(max_failures=settings.max_failures, controller_failure_limit=_STARTS),  # type: ignore[call-arg]
         worker_runtime_env={"env_vars": environment} if environment else None,
+    )
+    return Trainer(
+        # Ray's controller would unpickle a `train_loop_config`, and import for it all that a worker needs.
+        partial(work, {"assignment": assignment, **worker_arguments}),
+        torch_config=TorchConfig(backend, timeout_s=max(1, round(COLLECTIVE_SHARE * settings.timeout_seconds))),
+        scaling_config=_scaling(settings, gpus, left_out),
+        run_config=run,
+        left_out=left_out,
     )
 
 

@@ -25,35 +25,40 @@ from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.step_clock import OTHER, PHASES, StepClock
 from pipelines.train.workers import COLLECTIVE_SHARE, WAITING_FUNCTIONS, WorkerContext
 
+log = logging.getLogger(__name__)
+
+HEARTBEATS, HUNG = "heartbeats", "hung"
+_BEATS, _LONGEST_SECONDS = 20, 5.0
+"""Heartbeats per timeout, and the longest interval between two. A worker counts as silent after two and a half intervals."""
+_COLLECTIVES = (
+    *("all_", "batch_isend_irecv", "broadcast", "barrier", "backward", "gather", "reduce", "scatter", "synchronize"),
+    *("recv", "send", "wait_tensor", "_wait_batch_p2p"),
+)
+"""Prefixes of the names of torch's functions that wait for other workers; `backward` all-reduces gradients."""
+
+_COLLECTIVES_IN_DIAGNOSTICS = 20
+_STANDARD = sysconfig.get_path("stdlib")
+_TIMED_OUT = ("Timed out waiting", "timed out", "timeout", "Timeout")
+
 
 @dataclass(frozen=True)
 class WorkerBeat:
     """One heartbeat of a worker. Every entry has a default, since a beat may be of another version."""
 
-    beat: int = 0
-    """Counts the worker's beats."""
-    time: float = 0.0
-    """Seconds since 1970, by the worker's clock."""
+    beat: int = 0  # counts the worker's beats
+    time: float = 0.0  # seconds since 1970, by the worker's clock
     world_size: int = 0
     host: str = ""
-    node: str = ""
-    """Ray's id of the machine."""
+    node: str = ""  # Ray's id of the machine
     process: int = 0
-    step: int = 0
-    """The step of the run that the worker executes, counted from 0."""
+    step: int = 0  # the step of the run that the worker executes, counted from 0
     phase: str = ""
-    phase_seconds: float = 0.0
-    """How long the phase has lasted."""
-    steps: int = 0
-    """Steps that the worker has begun since it started."""
-    shards: int = 1
-    """Shards that it owns."""
-    seconds: Mapping[str, float] = field(default_factory=dict)
-    """Since it started, by phase."""
-    place: str = ""
-    """The line of code that it executes."""
-    waits: bool = False
-    """Whether that line waits for other workers."""
+    phase_seconds: float = 0.0  # how long the phase has lasted
+    steps: int = 0  # steps that the worker has begun since it started
+    shards: int = 1  # shards that it owns
+    seconds: Mapping[str, float] = field(default_factory=dict)  # since it started, by phase
+    place: str = ""  # the line of code that it executes
+    waits: bool = False  # whether that line waits for other workers
     failed: bool = False
 
 
@@ -75,22 +80,6 @@ def newest_group(beats: Mapping[int, WorkerBeat]) -> dict[int, WorkerBeat]:
     return {rank: beat for rank, beat in sorted(beats.items()) if rank < newest.world_size == beat.world_size}
 
 
-log = logging.getLogger(__name__)
-
-HEARTBEATS, HUNG = "heartbeats", "hung"
-_BEATS, _LONGEST_SECONDS = 20, 5.0
-"""Heartbeats per timeout, and the longest interval between two. A worker counts as silent after two and a half intervals."""
-_COLLECTIVES = (
-    *("all_", "batch_isend_irecv", "broadcast", "barrier", "backward", "gather", "reduce", "scatter", "synchronize"),
-    *("recv", "send", "wait_tensor", "_wait_batch_p2p"),
-)
-"""Prefixes of the names of torch's functions that wait for other workers; `backward` all-reduces gradients."""
-
-_COLLECTIVES_IN_DIAGNOSTICS = 20
-_STANDARD = sysconfig.get_path("stdlib")
-_TIMED_OUT = ("Timed out waiting", "timed out", "timeout", "Timeout")
-
-
 class Heartbeat:
     """Writes this worker's heartbeat while the `with` block lasts."""
 
@@ -99,7 +88,7 @@ class Heartbeat:
         self._seconds = min(timeout_seconds / _BEATS, _LONGEST_SECONDS)
         self._trainer, self._beats = get_ident(), 0
         self._stop = Event()
-        self._thread = Thread(target=self._work, name="heartbeat", daemon=True)
+        self._thread = Thread(target=self._beat_until_stopped, name="heartbeat", daemon=True)
         self.step = 0
         """The step of the run that this worker executes."""
         self._clock: StepClock | None = None
@@ -127,7 +116,7 @@ class Heartbeat:
             self._write_diagnostics(cause)
             raise TrainingError(f"{cause}; check that machine, or raise train.timeout_seconds if a step may take that long") from error
 
-    def _work(self) -> None:
+    def _beat_until_stopped(self) -> None:
         while not self._stop.wait(self._seconds):
             self._beat()
 
@@ -204,8 +193,8 @@ def _beat_from(beats: dict[int, Any], rank: int) -> WorkerBeat:
 
 
 def _describe_workers(ranks: list[int], state: str, beats: dict[int, Any]) -> str:
-    return f"{', '.join(_describe_worker(rank, _beat_from(beats, rank)) for rank in ranks)}, which {state}"
-
-
-def _describe_worker(rank: int, beat: WorkerBeat) -> str:
-    return f"worker {rank}{f' {describe_position(beat)},' if beat.steps else ''}{f' in {beat.place}' if beat.place else ''}"
+    workers = []
+    for rank in ranks:
+        beat = _beat_from(beats, rank)
+        workers.append(f"worker {rank}{f' {describe_position(beat)},' if beat.steps else ''}{f' in {beat.place}' if beat.place else ''}")
+    return f"{', '.join(workers)}, which {state}"

@@ -20,12 +20,9 @@ from pipelines.train.step_clock import StepClock
 
 log = logging.getLogger(__name__)
 
-PROFILE = "profile"
-"""Folder of the run's directory, and of the run's artifacts."""
-DEAREST = 40
-"""Operators in the table."""
+PROFILE = "profile"  # folder of the run's directory, and of the run's artifacts
+DEAREST = 40  # operators in the table
 _STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
-_RESET_PEAK = "5"
 
 
 class PeaksByPhase:
@@ -34,25 +31,19 @@ class PeaksByPhase:
     def __init__(self) -> None:
         self.bytes: dict[str, int] = {}
         """By phase: the largest peak so far; empty on systems that do not count it."""
-        _reset()
+        self._reset()
 
     def end(self, phase: str) -> None:
-        if peak := _peak():
+        lines = []
+        with suppress(OSError):
+            lines = _STATUS.read_text(encoding="utf-8").splitlines()
+        if peak := next((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:")), 0):
             self.bytes[phase] = max(peak, self.bytes.get(phase, 0))
-            _reset()
+            self._reset()
 
-
-def _peak() -> int:
-    with suppress(OSError):
-        for line in _STATUS.read_text(encoding="utf-8").splitlines():
-            if line.startswith("VmHWM:"):
-                return int(line.split()[1]) * 1024
-    return 0
-
-
-def _reset() -> None:
-    with suppress(OSError):  # then every phase has the peak so far
-        _CLEAR.write_text(_RESET_PEAK, encoding="utf-8")
+    def _reset(self) -> None:
+        with suppress(OSError):  # then every phase has the peak so far
+            _CLEAR.write_text("5", encoding="utf-8")
 
 
 class StepProfiler:
@@ -70,7 +61,9 @@ class StepProfiler:
         if not self._last:
             return
         try:
-            self._leave_step()
+            if self._range is not None:
+                self._range.__exit__(None, None, None)
+                self._range = None
             if self._profile is None and self._first <= step <= self._last:
                 self._start()
             if self._profile is not None and step > self._last:
@@ -96,11 +89,6 @@ class StepProfiler:
             self._clock.observe = self._peaks.end
         self._profile = profile(activities=activities)
         self._profile.start()
-
-    def _leave_step(self) -> None:
-        if self._range is not None:
-            self._range.__exit__(None, None, None)
-            self._range = None
 
     def _give_up(self) -> None:
         """Stop whatever records: it takes time and memory, and reading peaks by phase resets the peak of the whole process."""

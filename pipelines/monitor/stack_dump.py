@@ -11,9 +11,8 @@ import subprocess
 import sys
 import sysconfig
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import ray
 from ray.exceptions import GetTimeoutError, RayError
@@ -40,16 +39,12 @@ def describe_workers(directory: RunDirectory) -> Iterator[str]:
         raise TrainingError(f"{directory.uri} has no heartbeat of a worker; name a run that trains, or the folder of one")
     progress = directory.glance(PROGRESS) or {}
     if progress:
-        yield _progress_line(progress)
+        metrics = progress.get("metrics", {})
+        rate = f", {metrics['train/rows_per_second']:,.0f} rows/s" if "train/rows_per_second" in metrics else ""
+        yield f"step {progress['step']:,} of {progress['steps']:,}, epoch {progress['epoch']} of {progress['epochs']}{rate}"
     for rank, beat in beats.items():
         yield f"\n{describe_worker(rank, beat, time.time())}"
         yield remote_stack(beat) if beat.host != socket.gethostname() else stack(beat.process)
-
-
-def _progress_line(progress: Mapping[str, Any]) -> str:
-    metrics = progress.get("metrics", {})
-    rate = f", {metrics['train/rows_per_second']:,.0f} rows/s" if "train/rows_per_second" in metrics else ""
-    return f"step {progress['step']:,} of {progress['steps']:,}, epoch {progress['epoch']} of {progress['epochs']}{rate}"
 
 
 def describe_worker(rank: int, beat: WorkerBeat, now: float) -> str:

@@ -24,11 +24,19 @@ from pipelines.monitor.heartbeat import HEARTBEATS, WorkerBeat, describe_positio
 from pipelines.train.checkpoint.run_directory import DEATHS, RunDirectory
 from pipelines.train.step_clock import BACKWARD, DATA, EXCHANGE, FORWARD, OPTIMIZER
 
+log = logging.getLogger(__name__)
+
+POLL_SECONDS = {True: 2.5, False: 10.0}
+"""On a local disk (True), and on an object store, which charges for requests."""
+STRAGGLERS, HANG = "stragglers", "standstill"
+"""Tags of the run."""
+HANG_SECONDS = 30.0
+"""A group hangs if for so long no worker has got any further."""
+
 COMPARE_SECONDS, FEWEST_STEPS = 8.0, 4
 COMPARISONS, RECOVERED = 3, 2
 TIMES_OTHERS = 1.5
-LEAST_SHARE = 0.2
-"""The least share of a step that a straggler costs the group."""
+LEAST_SHARE = 0.2  # the least share of a step that a straggler costs the group
 COMPUTE = (FORWARD, BACKWARD, OPTIMIZER)
 
 
@@ -37,12 +45,9 @@ class Slow:
     """A worker that was slower than the others in one comparison."""
 
     rank: int
-    slow_at: str
-    """`data` or `compute`."""
-    own_seconds: float
-    """Per step, at what it is slow at."""
-    others_seconds: float
-    """The median of the others'."""
+    slow_at: str  # `data` or `compute`
+    own_seconds: float  # per step, at what it is slow at
+    others_seconds: float  # the median of the others'
 
 
 class Stragglers:
@@ -50,26 +55,25 @@ class Stragglers:
 
     def __init__(self) -> None:
         self._earlier: dict[int, WorkerBeat] = {}
-        self._slow_comparisons: dict[int, list[Slow]] = {}
-        """By rank: in how many comparisons in a row a worker was slow."""
+        self._slow_comparisons: dict[int, list[Slow]] = {}  # by rank: the comparisons in a row in which a worker was slow
         self._recovering: dict[int, int] = {}
-        self._first_slow_step: dict[int, int] = {}
-        """The step at which it was seen to be slow first."""
+        self._first_slow_step: dict[int, int] = {}  # the step at which it was seen to be slow first
         self._is_first = True
         self._hosts: dict[int, str] = {}
         self.named: list[str] = []
         """What is known of every straggler so far, in the order in which they were named."""
-        self._places: dict[int, int] = {}
-        """In `named`, of the workers that are stragglers, by rank."""
+        self._places: dict[int, int] = {}  # in `named`, of the workers that are stragglers, by rank
 
     def poll(self, beats: Mapping[int, WorkerBeat]) -> list[str]:
         """Return new findings as lines to print. Call it every few seconds with the last beat of every worker."""
         if len(beats) < 2:
             return []
-        if _is_new_group(self._earlier, beats):
+        processes, earlier = ({rank: (beat.host, beat.process) for rank, beat in group.items()} for group in (beats, self._earlier))
+        if processes != earlier:
             self._earlier, self._slow_comparisons, self._places, self._is_first = dict(beats), {}, {}, True
             return []
-        if not all(_is_later(self._earlier[rank], beat) for rank, beat in beats.items()):
+        pairs = [(self._earlier[rank], beat) for rank, beat in beats.items()]
+        if any(now.time - before.time < COMPARE_SECONDS or now.steps - before.steps < FEWEST_STEPS for before, now in pairs):
             return []
         slow = compare(self._earlier, beats)
         step = min(beat.step for beat in self._earlier.values())
@@ -119,7 +123,10 @@ class Stragglers:
 def compare(earlier: Mapping[int, WorkerBeat], later: Mapping[int, WorkerBeat]) -> Slow | None:
     """Return the worker that was slowest between two beats of each, if it was slow by the rule above."""
     steps = {rank: later[rank].steps - earlier[rank].steps for rank in later}
-    seconds_by_cause = {rank: _seconds_by_cause(earlier[rank], later[rank], steps[rank]) for rank in later}
+    seconds_by_cause = {}
+    for rank, beat in later.items():
+        elapsed = {phase: (seconds - earlier[rank].seconds.get(phase, 0.0)) / steps[rank] for phase, seconds in beat.seconds.items()}
+        seconds_by_cause[rank] = {"data": elapsed.get(DATA, 0.0), "compute": sum(elapsed.get(phase, 0.0) for phase in COMPUTE)}
     own_seconds = {rank: sum(causes.values()) for rank, causes in seconds_by_cause.items()}
     rank = max(own_seconds, key=own_seconds.__getitem__)
     peers = [other for other in own_seconds if other != rank]
@@ -134,32 +141,6 @@ def compare(earlier: Mapping[int, WorkerBeat], later: Mapping[int, WorkerBeat]) 
     medians = {cause: median(seconds_by_cause[other][cause] for other in peers) for cause in seconds_by_cause[rank]}
     cause = max(medians, key=lambda cause: seconds_by_cause[rank][cause] - medians[cause])
     return Slow(rank, cause, seconds_by_cause[rank][cause], medians[cause])
-
-
-def _seconds_by_cause(earlier: WorkerBeat, later: WorkerBeat, steps: int) -> dict[str, float]:
-    """Seconds per step."""
-    elapsed = {phase: (seconds - earlier.seconds.get(phase, 0.0)) / steps for phase, seconds in later.seconds.items()}
-    return {"data": elapsed.get(DATA, 0.0), "compute": sum(elapsed.get(phase, 0.0) for phase in COMPUTE)}
-
-
-def _is_new_group(earlier: Mapping[int, WorkerBeat], later: Mapping[int, WorkerBeat]) -> bool:
-    return {rank: (beat.host, beat.process) for rank, beat in earlier.items()} != {
-        rank: (beat.host, beat.process) for rank, beat in later.items()
-    }
-
-
-def _is_later(earlier: WorkerBeat, later: WorkerBeat) -> bool:
-    return later.time - earlier.time >= COMPARE_SECONDS and later.steps - earlier.steps >= FEWEST_STEPS
-
-
-log = logging.getLogger(__name__)
-
-POLL_SECONDS = {True: 2.5, False: 10.0}
-"""On a local disk (True), and on an object store, which charges for requests."""
-STRAGGLERS, HANG = "stragglers", "standstill"
-"""Tags of the run."""
-HANG_SECONDS = 30.0
-"""A group hangs if for so long no worker has got any further."""
 
 
 class HangDetector:
@@ -178,7 +159,8 @@ class HangDetector:
             previous, changed, unmoved_since = self._last_beats.get(rank, (beat, now, now))
             if (previous.process, previous.beat) != (beat.process, beat.beat):
                 changed = now
-            self._last_beats[rank] = (beat, changed, unmoved_since if _is_same_place(previous, beat) else now)
+            place, earlier_place = ((each.process, each.step, each.steps, each.phase) for each in (beat, previous))
+            self._last_beats[rank] = (beat, changed, unmoved_since if place == earlier_place else now)
         self._last_beats = {rank: self._last_beats[rank] for rank in beats}
         seconds = min((now - unmoved_since for _, _, unmoved_since in self._last_beats.values()), default=0.0)
         if seconds < HANG_SECONDS:
@@ -213,10 +195,6 @@ class HangDetector:
         places = sorted({describe_position(beat) for rank, (beat, _, _) in self._last_beats.items() if rank in waiting})
         suffix = f"; the others wait, {', '.join(places)}" if waiting else ""
         return f"{'; '.join(lines)}{suffix}"
-
-
-def _is_same_place(previous: WorkerBeat, now: WorkerBeat) -> bool:
-    return (previous.process, previous.step, previous.steps, previous.phase) == (now.process, now.step, now.steps, now.phase)
 
 
 class WorkerMonitor:
@@ -260,13 +238,14 @@ class WorkerMonitor:
     def _tell(self, lines: list[str], name: str, text: str) -> None:
         for line in lines:
             self._say(line)
-        Thread(target=self._set, args=({name: text},), name="tag", daemon=True).start()  # MLflow may take minutes not to answer
 
-    def _set(self, tags: Mapping[str, str]) -> None:
-        try:
-            self._tag(tags)
-        except LockstepError as error:
-            log.warning("the run has no tag %s: %s", ", ".join(tags), error)
+        def tag() -> None:
+            try:
+                self._tag({name: text})
+            except LockstepError as error:
+                log.warning("the run has no tag %s: %s", name, error)
+
+        Thread(target=tag, name="tag", daemon=True).start()  # MLflow may take minutes not to answer
 
 
 def read_beats(directory: RunDirectory) -> dict[int, WorkerBeat]:

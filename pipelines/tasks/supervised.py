@@ -59,16 +59,13 @@ def _check_order(data: Data) -> None:
     """Raise ConfigError if the classes are texts that the config does not order, or whole numbers sorted as text."""
     fitted = data.encoders.get(data.target.name)
     is_ordered = not fitted or bool(fitted.feature.get("order"))
-    if not is_ordered and not (all(map(_is_whole, data.classes)) and list(data.classes) == sorted(data.classes, key=int)):
+    are_numbers = all(name.removeprefix("-").isdecimal() for name in data.classes)
+    if not is_ordered and not (are_numbers and list(data.classes) == sorted(data.classes, key=int)):
         names = ", ".join(data.classes[:5])
         raise ConfigError(
             f"task.loss is ordinal, but the classes of the target {data.target.name} are sorted as text: {names}; name all, the lowest "
             "first, in order of its encoder label"
         )
-
-
-def _is_whole(text: str) -> bool:
-    return text.removeprefix("-").isdecimal()
 
 
 def _several_values(data: Data, settings: TaskSettings | None, loss: str) -> Target:
@@ -165,7 +162,6 @@ class Supervised(Task):
         return self.target.prediction_form()
 
     def _losses(self, output: Tensor, target: Tensor) -> Tensor:
-        """Loss of each row, shape (rows,)."""
         if output.dim() == 3:
             losses_of_members = self._losses(output.flatten(0, 1), target.repeat_interleave(output.shape[1], 0))
             return losses_of_members.view(output.shape[:2]).mean(1)

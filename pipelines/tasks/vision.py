@@ -16,7 +16,7 @@ from pipelines.data.versions.schema import ROW_KEYS
 from pipelines.errors import ConfigError
 from pipelines.tasks.augmentation import Mixing, change_pictures, neighbours
 from pipelines.tasks.base import Batch, Data
-from pipelines.tasks.stages import Link, chain_links, cut_stages
+from pipelines.tasks.model_parallel import Link, chain_links, cut_stages
 from pipelines.tasks.supervised import Supervised
 
 SMALL_SIDE = 64
@@ -84,7 +84,6 @@ def _resnet(
 
 
 def _conv_norm(channels: int, filters: int, size: int, stride: int = 1) -> nn.Sequential:
-    """A convolution without bias, followed by batch norm."""
     return nn.Sequential(nn.Conv2d(channels, filters, size, stride, padding=size // 2, bias=False), nn.BatchNorm2d(filters))
 
 
@@ -121,16 +120,13 @@ class Vision(Supervised):
             return super().loss(model, batch)
         output, keys = model(batch).float(), batch[ROW_KEYS]
         shares, order = self._mixing.shares(keys), neighbours(keys)
+        labels = {name: batch[name][order] for name in (self.data.target.name, *self.settings.passthrough)}
         losses, weights = self.row_losses(output, batch)
-        other_losses, other_weights = self.row_losses(output, {**batch, **{name: batch[name][order] for name in self._label_columns}})
+        other_losses, other_weights = self.row_losses(output, {**batch, **labels})
         if weights is None or other_weights is None:
             return (shares * losses + (1 - shares) * other_losses).sum(), losses.new_full((), len(losses))
         total = (shares * weights * losses + (1 - shares) * other_weights * other_losses).sum()
         return total, (shares * weights + (1 - shares) * other_weights).sum()
-
-    @property
-    def _label_columns(self) -> tuple[str, ...]:
-        return self.data.target.name, *self.settings.passthrough
 
     def blocks(self, model: nn.Module) -> Sequence[nn.Module]:
         return [module for module in model.modules() if isinstance(module, Residual)]

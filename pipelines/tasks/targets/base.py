@@ -20,13 +20,11 @@ from pipelines.config.dataset.windows import lag_name
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.errors import ConfigError
 from pipelines.tasks.data import Data
-from pipelines.tasks.metrics.accumulation import Determination, Loss
-from pipelines.tasks.metrics.classification import RelativeError
+from pipelines.tasks.metrics.accumulation import Determination, Loss, RelativeError
 from pipelines.tasks.metrics.table import METRICS, Monitor, Predictions
-from pipelines.tasks.trivial import Centre, ConstantFit, EarlierValue, TrivialPredictor
+from pipelines.tasks.trivial import ConstantFit, EarlierValue, TrivialPredictor, centre
 
-_SCALES = ("identity", "minmax", "standardize")
-"""Encoders that are a scale and a shift."""
+_SCALES = ("identity", "minmax", "standardize")  # encoders that are a scale and a shift
 
 
 class Target(ABC):
@@ -165,13 +163,10 @@ class QuantityTarget(Target):
     def trivial_predictors(self, row_weight: str, class_weights: Sequence[float]) -> list[TrivialPredictor]:
         """The mean, which for the loss is that of the weight, and for the absolute error the median."""
         column = self.data.target.name
-        of_loss: TrivialPredictor = Centre("mean", np.mean, column, ("loss",))
-        if row_weight:
-            of_loss = ConstantFit("mean", mean_by_weight, column, ("loss",), row_weight)
         return [
-            Centre("mean", np.mean, column, ("rmse", "mse", "r2"), self.data.decode),
-            Centre("median", np.median, column, ("mae", *self._further)),
-            of_loss,
+            ConstantFit("mean", centre(np.mean, self.data.decode), column, ("rmse", "mse", "r2")),
+            ConstantFit("median", centre(np.median), column, ("mae", *self._further)),
+            ConstantFit("mean", mean_by_weight if row_weight else centre(np.mean), column, ("loss",), row_weight),
             *self._earlier_values(),
         ]
 

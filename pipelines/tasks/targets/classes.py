@@ -14,8 +14,8 @@ from torchmetrics.utilities import dim_zero_cat
 
 from pipelines.config import TaskSettings
 from pipelines.tasks.data import Data
-from pipelines.tasks.metrics.accumulation import Auc, Loss, Score
-from pipelines.tasks.metrics.classification import AveragePrecision, class_metric_factory
+from pipelines.tasks.metrics.accumulation import Loss, Score
+from pipelines.tasks.metrics.classification import Auc, AveragePrecision, class_metric_factory
 from pipelines.tasks.metrics.table import METRICS
 from pipelines.tasks.targets.base import Target, average_logits
 from pipelines.tasks.targets.decision import Decision, fit_decision
@@ -23,8 +23,6 @@ from pipelines.tasks.trivial import ClassShares, TrivialPredictor
 
 
 class ClassificationTarget(Target):
-    """Base class of targets with classes."""
-
     figures = "classes"
     further_names = "balanced_accuracy, or f1, f2, f0_5 and others for an F-beta"
 
@@ -43,9 +41,7 @@ class ClassificationTarget(Target):
         return self.probabilities(output).argmax(1)
 
     def update(self, metrics: MetricCollection, output: Tensor, target: Tensor) -> None:
-        self._update_decisions(metrics, self.decide(output), target)
-
-    def _update_decisions(self, metrics: MetricCollection, predicted: Tensor, target: Tensor) -> None:
+        predicted = self.decide(output)
         metrics["accuracy"].update((predicted == target).double())
         for name in self._further:
             if name != "average_precision":
@@ -82,7 +78,6 @@ class BinaryTarget(ClassificationTarget):
         self.decision = Decision()
 
     def replace_decision(self, decision: Decision) -> "BinaryTarget":
-        """A copy whose predictions follow this decision."""
         decided = copy(self)
         decided.decision = decision
         return decided

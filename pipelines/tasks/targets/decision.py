@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from pipelines.tasks.answers import sigmoid
+
 MOST_ACCURACY_LOST = 0.005
 """Expected share of the rows that a threshold may decide wrongly beyond those that the more probable class decides wrongly."""
 _LARGEST_LOGIT = 36.0
@@ -66,7 +68,7 @@ def fit_decision(probabilities: np.ndarray, is_second: np.ndarray, class_weights
         first, second = class_weights
         threshold = min(max(first / (first + second), 1e-9), 1 - 1e-9)
     else:
-        threshold = choose_threshold(_sigmoid(logits * scale + shift))
+        threshold = choose_threshold(sigmoid(logits * scale + shift))
     return Decision(scale, shift, threshold)
 
 
@@ -78,7 +80,7 @@ def _calibration(logits: np.ndarray, is_second: np.ndarray) -> tuple[float, floa
     targets = np.where(is_second, (positives + 1) / (positives + 2), 1 / (rows - positives + 2))
     scale, shift = 1.0, 0.0
     for _ in range(_NEWTON_STEPS):
-        probabilities = _sigmoid(scale * logits + shift)
+        probabilities = sigmoid(scale * logits + shift)
         gradient = probabilities - targets
         curvature = probabilities * (1 - probabilities) + 1e-12
         by_scale, by_shift = (gradient * logits).sum(), gradient.sum()
@@ -97,10 +99,6 @@ def _calibration(logits: np.ndarray, is_second: np.ndarray) -> tuple[float, floa
     gain = _loss(logits, is_second) - _loss(scale * logits + shift, is_second)
     is_better = scale > 0 and np.isfinite(gain) and gain > log(rows)
     return (scale, shift) if is_better else (1.0, 0.0)
-
-
-def _sigmoid(logits: np.ndarray) -> np.ndarray:
-    return np.exp(-np.logaddexp(0, -logits))
 
 
 def _loss(logits: np.ndarray, is_second: np.ndarray) -> float:
