@@ -10,7 +10,7 @@ from typing import Any
 from pipelines import tracking
 from pipelines.config import Config
 from pipelines.config.messages.words import show_count
-from pipelines.config.train.profile import Profile
+from pipelines.config.train.base import Profile
 from pipelines.data.versions.cross_validation import open_fold
 from pipelines.data.versions.versions import Version
 from pipelines.errors import LockstepError, TrackingError, TrainingError

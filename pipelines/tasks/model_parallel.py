@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from pipelines.config.messages.counting import show_count
+from pipelines.config.messages.words import show_count
 from pipelines.errors import ConfigError
 from pipelines.tasks.data import Batch
 
