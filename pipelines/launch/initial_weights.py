@@ -106,9 +106,6 @@ class InitialWeights:
     fit: Fit | None = None
     """Which tensors it has and which it has not; None for all those of a run."""
 
-    def to_file(self) -> bytes:
-        return json.dumps(self.fit.to_values() if self.fit else {}, indent=1).encode()
-
 
 def add_digest(config: Config) -> Config:
     """Add to a config the digest of the weights that `train.init_from` takes from a file or folder, which is part of a run's identity.

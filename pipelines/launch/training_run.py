@@ -170,7 +170,7 @@ def _prepare_directory(initial: InitialWeights | None, run: tracking.TrainingRun
     forget_messages(directory)
     if initial and initial.fit:
         progress.say(initial.fit.describe(), "init_from", **initial.fit.to_values())
-        run.file(INIT_FROM, initial.to_file())
+        run.file(INIT_FROM, json.dumps(initial.fit.to_values(), indent=1).encode())
     write_initial_weights(initial, directory)
     return directory
 

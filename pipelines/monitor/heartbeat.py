@@ -113,7 +113,12 @@ class Heartbeat:
         if isinstance(error, RuntimeError) and any(words in str(error) for words in _TIMED_OUT):
             cause = f"a collective operation waited {self._timeout * COLLECTIVE_SHARE:g} s for {self._missing_workers()}"
             log.warning("worker %d: %s", self._context.rank, cause)
-            self._write_diagnostics(cause)
+            try:  # what this worker waited for, by its own clock and by torch's flight recorder
+                beat = self._directory.glance(self._file(self._context.rank)) or {}
+                diagnostics = {"told": cause, **beat, "last_collectives": last_collectives(_COLLECTIVES_IN_DIAGNOSTICS)}
+                self._directory.put_json(f"{HUNG}/{self._context.rank}.json", diagnostics, durable=False)
+            except TrainingError as failure:
+                log.warning("%s", failure)
             raise TrainingError(f"{cause}; check that machine, or raise train.timeout_seconds if a step may take that long") from error
 
     def _beat_until_stopped(self) -> None:
@@ -145,15 +150,6 @@ class Heartbeat:
         try:
             self._directory.put_json(self._file(self._context.rank), asdict(beat), durable=False)
         except TrainingError as error:  # heartbeats may fail; if the store stays down, saving a checkpoint raises
-            log.warning("%s", error)
-
-    def _write_diagnostics(self, cause: str) -> None:
-        """Write what this worker waited for, by its own clock and by torch's flight recorder."""
-        try:
-            beat = self._directory.glance(self._file(self._context.rank)) or {}
-            diagnostics = {"told": cause, **beat, "last_collectives": last_collectives(_COLLECTIVES_IN_DIAGNOSTICS)}
-            self._directory.put_json(f"{HUNG}/{self._context.rank}.json", diagnostics, durable=False)
-        except TrainingError as error:
             log.warning("%s", error)
 
     def _missing_workers(self) -> str:
