@@ -101,10 +101,8 @@ def _content(place: str) -> bytes:
 
 @dataclass(frozen=True)
 class InitialWeights:
-    content: bytes
-    """The safetensors file for the workers."""
-    fit: Fit | None = None
-    """Which tensors it has and which it has not; None for all those of a run."""
+    content: bytes  # the safetensors file for the workers
+    fit: Fit | None = None  # which tensors it has and which it has not; None for all those of a run
 
 
 def add_digest(config: Config) -> Config:

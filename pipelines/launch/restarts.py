@@ -205,8 +205,7 @@ class Preemption:
     def __init__(self, directory: RunDirectory, say: Callable[[str], None]) -> None:
         self._directory, self._say = directory, say
         self._last_poll = 0.0
-        self.nodes: tuple[str, ...] = ()
-        """Ray's ids of the machines on which workers ran when they were asked to stop."""
+        self.nodes: tuple[str, ...] = ()  # Ray's ids of the machines on which workers ran when they were asked to stop
 
     def poll(self) -> None:
         """Ask Ray, if that is due. A failure is logged, and ends no training: the next poll tries again."""

@@ -50,8 +50,7 @@ MODELS = ("linear", "forest", "boosting")
 REGULARISATIONS, ITERATIONS = (0.0, 1e-4, 1e-2), 100  # of linear models: `regParam`, for the squared coefficients of standardised columns
 TREES, DEPTHS = 100, (6, 12)  # of forests
 ROUNDS, RATE, DEPTH = 60, 0.1, 5  # of boosting, which adds a tree in each round
-_LEAST_PROBABILITY = 1e-6
-"""Of a class in a forest, no tree of which has seen it among rows like this one: the loss stays finite."""
+_LEAST_PROBABILITY = 1e-6  # of a class in a forest, no tree of which has seen it among rows like this one: the loss stays finite
 _COLUMNS: dict[str, Any] = {"labelCol": "target", "weightCol": "weight"}
 
 
@@ -60,8 +59,7 @@ class BaselineModel:
     """A model that may be the best on validation."""
 
     estimator: Any
-    parameters: dict[str, str]
-    """Logged with the run."""
+    parameters: dict[str, str]  # logged with the run
 
 
 def check_baseline(model: str, task: Supervised) -> None:

@@ -24,10 +24,8 @@ from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.strategy import strategy_class
 from pipelines.train.workers import COLLECTIVE_SHARE
 
-_STARTS, _START_SECONDS = 120, 5
-"""How many times, and how long each time, Ray waits for resources that its cluster does not have yet."""
-_STOP_SECONDS = 2.0
-"""Time for a controller in this process to take its last step, before its Ray ends."""
+_STARTS, _START_SECONDS = 120, 5  # how many times, and how long each time, Ray waits for resources that its cluster does not have yet
+_STOP_SECONDS = 2.0  # time for a controller in this process to take its last step, before its Ray ends
 _NOT_NEEDED = ("DatasetsCallback", "PlacementGroupCleanerCallback")
 
 

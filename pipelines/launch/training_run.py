@@ -35,8 +35,7 @@ from pipelines.train.strategy import strategy_class
 
 log = logging.getLogger(__name__)
 
-_AWAY_SECONDS = 600.0
-"""How long a finished training waits for a tracking server that does not answer."""
+_AWAY_SECONDS = 600.0  # how long a finished training waits for a tracking server that does not answer
 
 
 @dataclass(frozen=True)

@@ -89,8 +89,7 @@ class Heartbeat:
         self._trainer, self._beats = get_ident(), 0
         self._stop = Event()
         self._thread = Thread(target=self._beat_until_stopped, name="heartbeat", daemon=True)
-        self.step = 0
-        """The step of the run that this worker executes."""
+        self.step = 0  # the step of the run that this worker executes
         self._clock: StepClock | None = None
         self._shards: Callable[[], int] = lambda: 1
 

@@ -29,8 +29,7 @@ class PeaksByPhase:
     """`end` is called at the end of each phase."""
 
     def __init__(self) -> None:
-        self.bytes: dict[str, int] = {}
-        """By phase: the largest peak so far; empty on systems that do not count it."""
+        self.bytes: dict[str, int] = {}  # by phase: the largest peak so far; empty on systems that do not count it
         self._reset()
 
     def end(self, phase: str) -> None:

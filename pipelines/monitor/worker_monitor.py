@@ -26,12 +26,9 @@ from pipelines.train.step_clock import BACKWARD, DATA, EXCHANGE, FORWARD, OPTIMI
 
 log = logging.getLogger(__name__)
 
-POLL_SECONDS = {True: 2.5, False: 10.0}
-"""On a local disk (True), and on an object store, which charges for requests."""
-STRAGGLERS, HANG = "stragglers", "standstill"
-"""Tags of the run."""
-HANG_SECONDS = 30.0
-"""A group hangs if for so long no worker has got any further."""
+POLL_SECONDS = {True: 2.5, False: 10.0}  # on a local disk (True), and on an object store, which charges for requests
+STRAGGLERS, HANG = "stragglers", "standstill"  # tags of the run
+HANG_SECONDS = 30.0  # a group hangs if for so long no worker has got any further
 
 COMPARE_SECONDS, FEWEST_STEPS = 8.0, 4
 COMPARISONS, RECOVERED = 3, 2
@@ -56,10 +53,8 @@ class _Streak:
 
     first_step: int
     comparisons: int = 0
-    recovered: int = 0
-    """Comparisons since in which it was not."""
-    place: int | None = None
-    """In the list of stragglers, if it is one."""
+    recovered: int = 0  # comparisons since in which it was not
+    place: int | None = None  # in the list of stragglers, if it is one
 
 
 class Stragglers:
@@ -69,8 +64,7 @@ class Stragglers:
         self._earlier: dict[int, WorkerBeat] = {}
         self._streaks: dict[int, _Streak] = {}
         self._is_first = True
-        self.named: list[str] = []
-        """What is known of every straggler so far, in the order in which they were named."""
+        self.named: list[str] = []  # what is known of every straggler so far, in the order in which they were named
 
     def poll(self, beats: Mapping[int, WorkerBeat]) -> list[str]:
         """Return new findings as lines to print. Call it every few seconds with the last beat of every worker."""

@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-Decode = Callable[[np.ndarray], np.ndarray]
-"""Converts values of the target back to the units of the query."""
+Decode = Callable[[np.ndarray], np.ndarray]  # converts values of the target back to the units of the query
 Columns = dict[str, Sequence[Any]]
 Answer = Callable[[np.ndarray, Mapping[str, Any], Decode], Columns]
 """Columns of predictions, a value for each row of the output, with the settings of a form and what decodes the target."""

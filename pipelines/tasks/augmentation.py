@@ -95,10 +95,8 @@ def _mask(pictures: Tensor, centres: Tensor, side: int) -> Tensor:
     return torch.where(is_masked.unsqueeze(1), means, pictures)
 
 
-_LEVELS = 4096
-"""Number of different shares, which are quantiles of the distribution."""
-_SHARE = 64
-"""Purpose of random numbers, beyond those of the other changes of pictures."""
+_LEVELS = 4096  # number of different shares, which are quantiles of the distribution
+_SHARE = 64  # purpose of random numbers, beyond those of the other changes of pictures
 
 
 class Mixing:

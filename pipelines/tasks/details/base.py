@@ -17,8 +17,7 @@ from pipelines.tasks.data import Batch, Data
 from pipelines.tasks.details.parts import Part, SelectedRows, Sums, sampling_keys
 from pipelines.tasks.metrics.table import Value
 
-Columns = Mapping[str, Sequence[Any]]
-"""A table: values by column."""
+Columns = Mapping[str, Sequence[Any]]  # a table: values by column
 
 SHOWN_FEATURES = 5  # features of a row whose contributions are kept, the largest first
 MOST_VALUES = 1_000  # of a column of `task.slices`: with more, slices would have too few rows, and the sums would grow
@@ -139,8 +138,7 @@ class Details(ABC):
         self.sums, self.sample, self.worst = Sums(), SelectedRows(SAMPLED_ROWS), SelectedRows(WORST_ROWS)
         self.outcomes = SelectedRows(OUTCOME_ROWS)
         self._has_weights = settings.class_weights != "none" or bool(settings.sample_weight)
-        self.keeps_inputs = False
-        """Whether the worst rows are kept as the model takes them, to be explained."""
+        self.keeps_inputs = False  # whether the worst rows are kept as the model takes them, to be explained
 
     @property
     def parts(self) -> list[Part]:

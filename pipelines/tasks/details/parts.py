@@ -62,8 +62,7 @@ class Thresholds:
     """The distinct scores of one curve, from the highest to the lowest."""
 
     scores: np.ndarray
-    rows_of_class: np.ndarray
-    """Rows with each score that are of the class, int64."""
+    rows_of_class: np.ndarray  # rows with each score that are of the class, int64
     other_rows: np.ndarray
 
     @classmethod
@@ -111,8 +110,7 @@ class SelectedRows:
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.keys = np.empty(0)
-        self.rows = np.empty(0, np.int64)
-        """Row numbers within the split."""
+        self.rows = np.empty(0, np.int64)  # row numbers within the split
         self.columns: dict[str, np.ndarray] = {}
 
     def offer(self, keys: np.ndarray, rows: np.ndarray, columns: Callable[[np.ndarray], dict[str, np.ndarray]]) -> None:

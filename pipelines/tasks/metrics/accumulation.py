@@ -71,8 +71,7 @@ class Determination(Metric):
 
     full_state_update = False
     higher_is_better = True
-    true: Tensor
-    """Count, mean and sum of squared distances from the mean of the true values."""
+    true: Tensor  # count, mean and sum of squared distances from the mean of the true values
     residual: Tensor
     lowest: Tensor
     highest: Tensor
