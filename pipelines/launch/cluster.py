@@ -155,10 +155,9 @@ def _connect(settings: Train, output: RayOutput, ray_life: ExitStack) -> None:
         keep_token()
         folder = ray_life.enter_context(ray_folder())
         ray_life.enter_context(output.kept_log())
-        # No process waits where there are GPUs: what it imports may see the wrong ones, and a strategy may set variables.
-        has_waiting = settings.use_gpu is False or not has_gpus()
-        workers, modules = (settings.max_workers, ("pipelines.launch.preload",)) if has_waiting else (0, ())
-        waiting = WaitingWorkers(workers, modules, WORKERS_ENVIRONMENT)
+        waiting = WaitingWorkers(settings.max_workers, ("pipelines.launch.preload",), WORKERS_ENVIRONMENT)
+        if settings.use_gpu is not False and has_gpus():  # what is imported there may see the wrong ones, and a strategy may set variables
+            waiting = WaitingWorkers(0, (), WORKERS_ENVIRONMENT)
         ray_life.enter_context(own_ray(cpus, waiting, _temp_dir=folder, **init_settings))
 
 

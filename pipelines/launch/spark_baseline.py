@@ -6,7 +6,7 @@
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from math import isnan, prod
@@ -81,7 +81,8 @@ def candidates(model: str, task: Supervised) -> tuple[BaselineModel, ...]:
     """The models to fit, the simplest first. Needs a session of Spark."""
     is_quantity, is_binary = isinstance(task.target, QuantityTarget), isinstance(task.target, BinaryTarget)
     if model == "linear":
-        linear = LinearRegression if is_quantity else partial(LogisticRegression, family="binomial" if is_binary else "multinomial")
+        logistic = partial(LogisticRegression, family="binomial" if is_binary else "multinomial")
+        linear: Callable[..., Any] = LinearRegression if is_quantity else logistic
         return tuple(
             BaselineModel(linear(regParam=weight, maxIter=ITERATIONS, **_COLUMNS), {"regularisation": str(weight)})
             for weight in REGULARISATIONS
