@@ -121,7 +121,11 @@ class Supervised(Task):
     def row_losses(self, output: Tensor, batch: Batch) -> tuple[Tensor, Tensor | None]:
         """The loss of each row in training, and its weight, both of shape (rows,) with the dtype of the output; None if all weights are 1.
         A row's weight multiplies the whole loss of its smoothed label, whatever the weights of the other classes."""
-        losses = self._losses(output, batch[self.data.target.name])
+        target, smoothing, shape = batch[self.data.target.name], self.settings.label_smoothing, output.shape
+        if len(shape) == 3:
+            output, target = output.flatten(0, 1), target.repeat_interleave(shape[1], 0)
+        losses = self.target.losses_with_smoothing(output, target, smoothing) if smoothing else self.target.losses(output, target)
+        losses = losses.view(shape[:2]).mean(1) if len(shape) == 3 else losses
         return losses, self._weights(losses, batch)
 
     def metrics(self) -> MetricCollection:
@@ -159,13 +163,6 @@ class Supervised(Task):
 
     def prediction_form(self) -> dict[str, Any]:
         return self.target.prediction_form()
-
-    def _losses(self, output: Tensor, target: Tensor) -> Tensor:
-        if output.dim() == 3:
-            losses_of_members = self._losses(output.flatten(0, 1), target.repeat_interleave(output.shape[1], 0))
-            return losses_of_members.view(output.shape[:2]).mean(1)
-        smoothing = self.settings.label_smoothing
-        return self.target.losses_with_smoothing(output, target, smoothing) if smoothing else self.target.losses(output, target)
 
     def _weights(self, losses: Tensor, batch: Batch) -> Tensor | None:
         """Weight of each row, with the shape, dtype and device of the losses: its class's times its own; None if all are 1."""
