@@ -161,11 +161,6 @@ def _connect(settings: Train, output: RayOutput, ray_life: ExitStack) -> None:
         ray_life.enter_context(own_ray(cpus, waiting, _temp_dir=folder, **init_settings))
 
 
-def may_grow() -> bool:
-    """Whether machines may join the Ray cluster: only if RAY_ADDRESS names it, since none joins one that we start."""
-    return bool(os.environ.get("RAY_ADDRESS"))
-
-
 def job_tags() -> dict[str, str]:
     """Ray's id of this job, and the name under which it was submitted, if it was."""
     job_config = json.loads(os.environ.get("RAY_JOB_CONFIG_JSON_ENV_VAR") or "{}")

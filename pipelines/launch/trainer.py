@@ -14,7 +14,6 @@ from pipelines.config import Config
 from pipelines.config.train.train import Train
 from pipelines.data.versions.versions import Version
 from pipelines.launch.assignment import PACKAGES, Assignment
-from pipelines.launch.cluster import may_grow
 from pipelines.launch.own_ray import is_own
 from pipelines.launch.worker_failures import DeathRecorder
 from pipelines.runtime.compat.ray_controller import run_controller
@@ -54,7 +53,8 @@ class Trainer(TorchTrainer):
         return [callback for callback in callbacks if type(callback).__name__ not in _NOT_NEEDED]
 
     def _initialize_and_run_controller(self, **parts: Any) -> Any:
-        if type(parts["scaling_policy"]) is FixedScalingPolicy and not may_grow():
+        may_grow = bool(os.environ.get("RAY_ADDRESS"))  # no machine joins a cluster that we start
+        if type(parts["scaling_policy"]) is FixedScalingPolicy and not may_grow:
             parts["scaling_policy"] = _scaling_on_existing_machines(self.scaling_config)
         if self._left_out and self.scaling_config.elasticity_enabled:  # type: ignore[attr-defined]  # as below
             parts["scaling_policy"] = _scaling_without(self._left_out, self.scaling_config)

@@ -3,9 +3,6 @@
 Each is scikit-learn's, but for rows that do not define it, where it has no value instead of 0 or 1.
 """
 
-import re
-from collections.abc import Callable
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -129,12 +126,3 @@ class FBeta(ClassCounts):
         if self._is_pooled:
             return "" if self.true.sum() else "no row has a label"
         return super().missing_reason()
-
-
-def class_metric_factory(name: str, classes: int) -> Callable[[], Metric] | None:
-    """Return a factory of the metric of decisions among classes with this name; None if there is none."""
-    if name == "balanced_accuracy":
-        return lambda: BalancedAccuracy(classes)
-    named = re.fullmatch(F_BETA, name)
-    beta = float(named[1].replace("_", ".")) if named else 0.0
-    return (lambda: FBeta(beta, classes)) if beta else None

@@ -1,5 +1,6 @@
 """Targets with classes, of which a row has one, perhaps with an order such as that of grades."""
 
+import re
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from copy import copy
@@ -15,7 +16,7 @@ from torchmetrics.utilities import dim_zero_cat
 from pipelines.config import TaskSettings
 from pipelines.tasks.data import Data
 from pipelines.tasks.metrics.accumulation import Loss, Score
-from pipelines.tasks.metrics.classification import Auc, AveragePrecision, class_metric_factory
+from pipelines.tasks.metrics.classification import F_BETA, Auc, AveragePrecision, BalancedAccuracy, FBeta
 from pipelines.tasks.metrics.table import METRICS
 from pipelines.tasks.targets.base import Target, average_logits
 from pipelines.tasks.targets.decision import Decision, fit_decision
@@ -31,7 +32,11 @@ class ClassificationTarget(Target):
         self.predictions = "two classes" if len(self.classes) == 2 else "classes"
 
     def further_metric(self, name: str) -> Callable[[], Metric] | None:
-        return class_metric_factory(name, len(self.classes))
+        classes, named = len(self.classes), re.fullmatch(F_BETA, name)
+        if name == "balanced_accuracy":
+            return lambda: BalancedAccuracy(classes)
+        beta = float(named[1].replace("_", ".")) if named else 0.0
+        return (lambda: FBeta(beta, classes)) if beta else None
 
     def usual_metrics(self) -> dict[str, Metric]:
         return {"accuracy": Score(), "loss": Loss()}
