@@ -84,9 +84,9 @@ class Target(ABC):
         by_output = [torch.autograd.grad(first[:, number].sum(), output, retain_graph=True)[0][:, number] for number in range(self.outputs)]
         return first.detach(), torch.stack(by_output, 1)
 
-    @abstractmethod
     def average(self, outputs: Tensor) -> Tensor:
         """The output whose prediction is the mean of those of several models: shape (rows, outputs), from (rows, models, outputs)."""
+        return outputs.mean(1)
 
     def metrics(self) -> MetricCollection:
         """Metrics that accumulate in float64 on the CPU, among them `loss`, which training minimises, and those of `task.metrics`."""
@@ -144,9 +144,6 @@ class QuantityTarget(Target):
 
     def derivatives(self, output: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
         return 2 * (output - target.to(output.dtype)[:, None]), torch.full_like(output, 2)
-
-    def average(self, outputs: Tensor) -> Tensor:
-        return outputs.mean(1)
 
     def further_metric(self, name: str) -> Callable[[], Metric] | None:
         return RelativeError if name == "mape" else None

@@ -91,9 +91,6 @@ class VectorTarget(SeveralValues):
     def losses(self, output: Tensor, target: Tensor) -> Tensor:
         return (output - target.to(output.dtype)).square() @ self._weights.to(output.device, output.dtype)
 
-    def average(self, outputs: Tensor) -> Tensor:
-        return outputs.mean(1)
-
     def usual_metrics(self) -> dict[str, Metric]:
         by_name: dict[str, Metric] = {}
         for name in self._metric_names():
