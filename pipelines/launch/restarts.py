@@ -95,7 +95,7 @@ def watch(
             raise SystemExit(128 + number)
 
     if trainer.scaling_config.elasticity_enabled:  # type: ignore[attr-defined]  # as above
-        polls = (_watched_machines(trainer, directory).poll, *polls)
+        polls = (_watch_machines(trainer, directory).poll, *polls)
     thread = Thread(target=fit, name="ray-train", daemon=True)
     try:
         with handle_signals(take):
@@ -155,7 +155,7 @@ def _leave(
         progress.say(f"stopped and saved after step {steps:,}; run the same command to resume")
 
 
-def _watched_machines(trainer: Trainer, directory: RunDirectory) -> Machines:
+def _watch_machines(trainer: Trainer, directory: RunDirectory) -> Machines:
     """Watch the machines of an elastic group, after releasing those that an earlier driver of the run still has reserved."""
     if earlier := directory.get(RESERVATION):
         release(earlier.decode())

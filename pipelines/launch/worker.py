@@ -87,7 +87,7 @@ def _train(actors: Sequence[Any], assignment: Assignment, directory: RunDirector
     with _node_metrics(config, assignment), Heartbeat(directory, context, config.train.timeout_seconds) as heartbeat:
         task, strategy, checkpoints = prepare_training(config, assignment, directory, context)
         is_first = context.rank == 0
-        reports = _tracked_reports(config, assignment, directory, heartbeat, context) if is_first else Reports(directory, heartbeat)
+        reports = _create_reports(config, assignment, directory, heartbeat, context) if is_first else Reports(directory, heartbeat)
         unsent: list[Any] = []
 
         def put_profile(name: str, content: bytes) -> None:
@@ -139,7 +139,7 @@ def _initial_weights(directory: RunDirectory) -> dict[str, Tensor]:
     return from_bytes(content)
 
 
-def _tracked_reports(
+def _create_reports(
     config: Config, assignment: Assignment, directory: RunDirectory, heartbeat: Heartbeat, context: WorkerContext
 ) -> TrackedReports:
     from pipelines import tracking
