@@ -20,7 +20,7 @@ import ray
 
 from pipelines.config.train.train import Train
 from pipelines.errors import MismatchError, TrainingError
-from pipelines.launch.own_ray import WaitingWorkers, keep_token, own_ray, ray_folder, restored_handler
+from pipelines.launch.own_ray import keep_token, own_ray, ray_folder, restored_handler
 from pipelines.runtime.compat.ray import filtered_output
 from pipelines.runtime.imports import meanwhile
 from pipelines.runtime.machine import has_gpus
@@ -155,10 +155,10 @@ def _connect(settings: Train, output: RayOutput, ray_life: ExitStack) -> None:
         keep_token()
         folder = ray_life.enter_context(ray_folder())
         ray_life.enter_context(output.kept_log())
-        waiting = WaitingWorkers(settings.max_workers, ("pipelines.launch.preload",), WORKERS_ENVIRONMENT)
+        waiting, modules = settings.max_workers, ["pipelines.launch.preload"]
         if settings.use_gpu is not False and has_gpus():  # what is imported there may see the wrong ones, and a strategy may set variables
-            waiting = WaitingWorkers(0, (), WORKERS_ENVIRONMENT)
-        ray_life.enter_context(own_ray(cpus, waiting, _temp_dir=folder, **init_settings))
+            waiting, modules = 0, []
+        ray_life.enter_context(own_ray(cpus, waiting, modules, WORKERS_ENVIRONMENT, _temp_dir=folder, **init_settings))
 
 
 def job_tags() -> dict[str, str]:

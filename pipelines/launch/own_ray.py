@@ -5,9 +5,8 @@ import secrets
 import shutil
 import signal
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from threading import current_thread, main_thread
 from typing import Any
@@ -67,28 +66,23 @@ def keep_token() -> None:
         atomic.create_file(file, secrets.token_hex(32).encode(), mode=0o600)  # if another process was faster, its token is kept
 
 
-@dataclass(frozen=True)
-class WaitingWorkers:
-    """Processes that a Ray starts at once, and that import modules, for the workers which the driver will ask for."""
-
-    count: int
-    modules: tuple[str, ...] = ()
-    environment: Mapping[str, str] = field(default_factory=dict)
-    """Variables of all processes of that Ray. A worker with a runtime environment of its own cannot take a waiting process."""
-
-
 @contextmanager
-def own_ray(cpus: int, waiting: WaitingWorkers | None = None, **settings: Any) -> Iterator[None]:
-    """Start a Ray with `cpus` CPUs and settings of `ray.init`. All of its processes end with the block, however that ends."""
+def own_ray(
+    cpus: int, waiting: int | None = None, modules: Sequence[str] = (), variables: Mapping[str, str] | None = None, **settings: Any
+) -> Iterator[None]:
+    """Start a Ray with `cpus` CPUs and settings of `ray.init`. All of its processes end with the block, however that ends.
+
+    At once, `waiting` processes start and import `modules`, for the workers which the driver will ask for. All processes have these
+    `variables`: a worker with a runtime environment of its own cannot take a waiting process."""
     previous = _descendants()
     system_config: dict[str, Any] = {"worker_niceness": WORKER_NICENESS, **_NOTHING_COLLECTED}
     try:
         with ExitStack() as start, blocked_signals(), restored_handler(), loopback_only(), few_daemons():
-            if waiting:
-                start.enter_context(waiting_workers(waiting.count))
-                start.enter_context(environment(waiting.environment))
+            if waiting is not None:
+                start.enter_context(waiting_workers(waiting))
+                start.enter_context(environment(variables or {}))
                 # Ray ends processes that wait in excess of the limit, after a second.
-                system_config |= {"num_workers_soft_limit": waiting.count, "preload_python_modules": list(waiting.modules)}
+                system_config |= {"num_workers_soft_limit": waiting, "preload_python_modules": list(modules)}
             ray_settings: dict[str, Any] = {"num_cpus": cpus, "resources": {_OWN: 1}, "include_dashboard": False, **settings}
             _start(previous, object_store_memory=OBJECT_STORE_BYTES, _system_config=system_config, **ray_settings)
         _check_loopback()

@@ -7,7 +7,6 @@
 
 import logging
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from math import isnan, prod
 from typing import Any
@@ -51,15 +50,6 @@ REGULARISATIONS, ITERATIONS = (0.0, 1e-4, 1e-2), 100  # of linear models: `regPa
 TREES, DEPTHS = 100, (6, 12)  # of forests
 ROUNDS, RATE, DEPTH = 60, 0.1, 5  # of boosting, which adds a tree in each round
 _LEAST_PROBABILITY = 1e-6  # of a class in a forest, no tree of which has seen it among rows like this one: the loss stays finite
-_COLUMNS: dict[str, Any] = {"labelCol": "target", "weightCol": "weight"}
-
-
-@dataclass(frozen=True)
-class BaselineModel:
-    """A model that may be the best on validation."""
-
-    estimator: Any
-    parameters: dict[str, str]  # logged with the run
 
 
 def check_baseline(model: str, task: Supervised) -> None:
@@ -77,25 +67,21 @@ def check_baseline(model: str, task: Supervised) -> None:
         )
 
 
-def candidates(model: str, task: Supervised) -> tuple[BaselineModel, ...]:
-    """The models to fit, the simplest first. Needs a session of Spark."""
+def candidates(model: str, task: Supervised) -> list[tuple[Any, dict[str, str]]]:
+    """The estimators to fit, the simplest first, with the parameters that are logged. Needs a session of Spark."""
     is_quantity, is_binary = isinstance(task.target, QuantityTarget), isinstance(task.target, BinaryTarget)
+    columns: dict[str, Any] = {"labelCol": "target", "weightCol": "weight"}
     if model == "linear":
         logistic = partial(LogisticRegression, family="binomial" if is_binary else "multinomial")
         linear: Callable[..., Any] = LinearRegression if is_quantity else logistic
-        return tuple(
-            BaselineModel(linear(regParam=weight, maxIter=ITERATIONS, **_COLUMNS), {"regularisation": str(weight)})
-            for weight in REGULARISATIONS
-        )
+        return [(linear(regParam=weight, maxIter=ITERATIONS, **columns), {"regularisation": str(weight)}) for weight in REGULARISATIONS]
     if model == "forest":
         forest = RandomForestRegressor if is_quantity else RandomForestClassifier
-        return tuple(
-            BaselineModel(forest(numTrees=TREES, maxDepth=depth, seed=0, **_COLUMNS), {"trees": str(TREES), "depth": str(depth)})
-            for depth in DEPTHS
-        )
+        estimators = [forest(numTrees=TREES, maxDepth=depth, seed=0, **columns) for depth in DEPTHS]
+        return [(estimator, {"trees": str(TREES), "depth": str(depth)}) for estimator, depth in zip(estimators, DEPTHS, strict=True)]
     boosting = GBTRegressor if is_quantity else GBTClassifier
-    estimator = boosting(maxIter=ROUNDS, stepSize=RATE, maxDepth=DEPTH, seed=0, **_COLUMNS)
-    return (BaselineModel(estimator, {"rounds": str(ROUNDS), "depth": str(DEPTH)}),)
+    estimator = boosting(maxIter=ROUNDS, stepSize=RATE, maxDepth=DEPTH, seed=0, **columns)
+    return [(estimator, {"rounds": str(ROUNDS), "depth": str(DEPTH)})]
 
 
 def output_column(model: str, task: Supervised) -> Column:
@@ -154,22 +140,22 @@ def fit_baseline(config: Config, model: str = "linear") -> dict[str, float]:
 
 
 def _best(
-    task: Supervised, models: tuple[BaselineModel, ...], output: Column, monitor: Monitor, rows: dict[str, DataFrame]
+    task: Supervised, models: list[tuple[Any, dict[str, str]]], output: Column, monitor: Monitor, rows: dict[str, DataFrame]
 ) -> tuple[dict[str, str], dict[str, Value], dict[str, torch.Tensor]]:
     """Parameters, metrics and outputs by split of the model with the best validation metric, or with the lowest loss if that is not
     defined; of the first model without a validation split."""
     name, direction = monitor
     fits = []
-    for number, candidate in enumerate(models if "validation" in rows else models[:1]):
-        model = candidate.estimator.fit(rows["train"])
+    for number, (estimator, _) in enumerate(models if "validation" in rows else models[:1]):
+        model = estimator.fit(rows["train"])
         metrics, outputs = _evaluate(task, model, output, rows, "validation")
         value, loss = (to_number(metrics.get(f"validation/{metric}", 0.0)) for metric in (name, task.minimised))
         badness = loss if isnan(value) else value if direction == "min" else -value
         fits.append((badness, number, model, metrics, outputs))
     _, number, model, metrics, outputs = min(fits, key=lambda fit: fit[:2])
     test_metrics, test_outputs = _evaluate(task, model, output, rows, "test")
-    parameters = {"model": type(models[number].estimator).__name__, **models[number].parameters}
-    return parameters, {**metrics, **test_metrics}, {**outputs, **test_outputs}
+    estimator, parameters = models[number]
+    return {"model": type(estimator).__name__, **parameters}, {**metrics, **test_metrics}, {**outputs, **test_outputs}
 
 
 def _evaluate(
