@@ -153,7 +153,7 @@ class Supervised(Task):
         if not decision or not isinstance(self.target, BinaryTarget):
             return self
         decided = copy(self)
-        decided.target = self.target.replace_decision(Decision.from_values(decision))
+        decided.target = self.target.replace_decision(Decision(**decision))
         return decided
 
     def details(self) -> Details | None:

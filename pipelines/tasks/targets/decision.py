@@ -42,12 +42,8 @@ class Decision:
         return logits * self.scale + self.shift if self.is_calibrated else logits
 
     def to_values(self) -> dict[str, float]:
-        """The values that `from_values` reads; none if it only takes the more probable class, as models without a decision do."""
+        """The fields by name; none if it only takes the more probable class, as models without a decision do."""
         return asdict(self) if self != Decision() else {}
-
-    @classmethod
-    def from_values(cls, values: Mapping[str, float]) -> "Decision":
-        return cls(**values)
 
 
 def fit_decision(probabilities: np.ndarray, is_second: np.ndarray, class_weights: Sequence[float] = ()) -> Decision:
@@ -132,7 +128,7 @@ def choose_threshold(probabilities: np.ndarray) -> float:
 def describe_decision(values: Mapping[str, Any], second_class: str = "the second class", has_weights: bool = False) -> str:
     """A decision in words. `values` may have, beside its own, the calibration `error` of a split, and `error_before` that of the
     probabilities as they come from the model."""
-    decision = Decision.from_values({field.name: values[field.name] for field in fields(Decision)})
+    decision = Decision(**{field.name: values[field.name] for field in fields(Decision)})
     why = "by task.class_weights" if has_weights else "chosen on validation for the correlation of predictions and classes"
     text = f"{second_class} is predicted above a probability of {decision.threshold:.3g}, {why}"
     error = f"expected calibration error {values['error']:.4f}" if "error" in values else ""
