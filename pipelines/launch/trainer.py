@@ -60,7 +60,7 @@ class Trainer(TorchTrainer):
             parts["scaling_policy"] = _scaling_without(self._left_out, self.scaling_config)
         if not is_own():
             return super()._initialize_and_run_controller(**parts)  # type: ignore[misc]
-        os.environ.setdefault("RAY_TRAIN_ENABLE_CONTROLLER_STRUCTURED_LOGGING", "0")  # `ray_output` keeps what it logs
+        os.environ.setdefault("RAY_TRAIN_ENABLE_CONTROLLER_STRUCTURED_LOGGING", "0")  # `RayOutput` keeps what it logs
         self._has_ended.clear()
         try:
             return run_controller(parts, self._must_stop.is_set)
@@ -105,7 +105,7 @@ def create_trainer(
     No worker is placed on the machines of `left_out`, which are ids of Ray's nodes.
     """
     settings = config.train
-    os.environ.setdefault("RAY_TRAIN_ENABLE_PREEMPTION_WATCHER", "0")  # `cluster` asks Ray without an actor and a barrier
+    os.environ.setdefault("RAY_TRAIN_ENABLE_PREEMPTION_WATCHER", "0")  # `restarts` asks Ray without an actor and a barrier
     os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.5")  # how soon Ray sees that workers died or are done
     # Short, since a group that shrinks may first be started on a machine that has just disappeared.
     os.environ.setdefault("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", str(_START_SECONDS))

@@ -52,6 +52,9 @@ class Loss(MeanMetric):
         self.mean_value += (value * weight).sum()
         self.weight += weight.sum()
 
+    def compute(self) -> Tensor:
+        return torch.full_like(self.mean_value, torch.nan) if self.missing_reason() else super().compute()
+
     def missing_reason(self) -> str:
         return "" if self.weight else self._nothing
 
@@ -118,9 +121,6 @@ class RelativeError(Loss):
         if len(true):
             self.smallest, self.largest = torch.minimum(self.smallest, size.min()), torch.maximum(self.largest, size.max())
 
-    def compute(self) -> Tensor:
-        return torch.full_like(self.mean_value, torch.nan) if self.missing_reason() else super().compute()
-
     def missing_reason(self) -> str:
         has_zero = bool(self.smallest <= 1e-6 * self.largest)
         return super().missing_reason() or ("a value is 0, or a millionth of the largest or less" if has_zero else "")
@@ -139,9 +139,6 @@ class RankScore(Score):
         """`is_known` says which rows have an item of the vocabulary; others have the score 0."""
         super().update(gains)
         self.known_rows += is_known.sum()
-
-    def compute(self) -> Tensor:
-        return torch.full_like(self.mean_value, torch.nan) if self.missing_reason() else super().compute()
 
     def missing_reason(self) -> str:
         return "" if self.known_rows else NO_ITEM

@@ -149,7 +149,7 @@ def quantiles_in_order(data: Data, output: Tensor) -> Tensor:
 
 
 class QuantileTarget(QuantityTarget):
-    """One output for each of `task.quantiles`, with the pinball loss of `quantile_levels`, the mean over quantiles."""
+    """One output for each of `task.quantiles`, with the pinball loss, the mean over quantiles."""
 
     monitor = METRICS["pinball"].monitor
     is_curved = False
