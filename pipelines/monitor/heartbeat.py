@@ -63,7 +63,6 @@ class WorkerBeat:
 
 
 def describe_position(beat: WorkerBeat) -> str:
-    """Describe the step and phase of a worker in words."""
     if not beat.steps:
         return "starting"
     number = f"step {beat.step + 1:,}"

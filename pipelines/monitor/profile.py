@@ -75,7 +75,6 @@ class StepProfiler:
             log.warning("worker %d: no profile, since it failed: %s: %s", self._rank, type(error).__name__, error)
 
     def close(self) -> None:
-        """The last step has ended."""
         if self._profile is not None:
             self.begin(self._last + 1)
 

@@ -47,7 +47,6 @@ def describe_workers(directory: RunDirectory) -> Iterator[str]:
 
 
 def describe_worker(rank: int, beat: WorkerBeat, now: float) -> str:
-    """Describe a worker's position, and its seconds per step by phase since it started."""
     per_step = ", ".join(f"{phase} {seconds / beat.steps:.3g}" for phase, seconds in beat.seconds.items() if beat.steps and seconds)
     age = now - beat.time
     silent = f"\n  silent for {age:.0f} s: it has ended, is stopped, or its machine is unreachable" if age > OLD_SECONDS else ""

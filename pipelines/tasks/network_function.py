@@ -117,7 +117,6 @@ def _has_changed(module: ModuleType, digest: str) -> bool:
 
 
 def _inner_codes(code: CodeType) -> Iterator[CodeType]:
-    """The code of all functions and classes within a code."""
     for inner in code.co_consts:
         if isinstance(inner, CodeType):
             yield inner

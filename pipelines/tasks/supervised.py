@@ -56,7 +56,6 @@ def target_kind(data: Data, settings: TaskSettings | None = None) -> Target:
 
 
 def _check_order(data: Data) -> None:
-    """Raise ConfigError if the classes are texts that the config does not order, or whole numbers sorted as text."""
     fitted = data.encoders.get(data.target.name)
     is_ordered = not fitted or bool(fitted.feature.get("order"))
     are_numbers = all(name.removeprefix("-").isdecimal() for name in data.classes)

@@ -234,7 +234,6 @@ class Perceptron(FeatureVector):
 
 
 def vector_width(features: Sequence[TensorColumn], embedding: int | None = None, numbers: NumberEmbedding = DIRECT) -> int:
-    """Width of a `FeatureVector`."""
     return sum(
         numbers.width if _is_embedded_number(column, numbers) else _width(column, embedding) * prod(column.shape)
         for column in features

@@ -149,7 +149,6 @@ class Details(ABC):
         """Called before the first row: so many rows will come, on all workers together."""
 
     def merge(self, parts_of_next_shard: list[Part]) -> None:
-        """Add the parts of the next shard."""
         for part, other in zip(self.parts, parts_of_next_shard, strict=True):
             part.merge(other)  # type: ignore[arg-type]  # both have the same class
 

@@ -18,8 +18,6 @@ MOST_POINTS = 500  # points of a curve that are kept to be drawn, evenly spaced 
 
 
 class Scores:
-    """Scores and true classes of rows."""
-
     def __init__(self, limit: int = MOST_SCORES) -> None:
         self.limit, self.count, self.is_complete = limit, 0, True
         self._scores: list[np.ndarray] = []

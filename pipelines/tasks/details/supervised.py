@@ -42,7 +42,6 @@ class ClassDetails(Details):
         self.scores.expect(rows * len(self._curves()))
 
     def _curves(self) -> tuple[str, ...]:
-        """The classes that have curves."""
         if self.kind == "binary":
             return tuple(self.classes[1:])
         return tuple(self.classes) if len(self.classes) <= MOST_CURVES else ()
@@ -144,7 +143,6 @@ class ClassDetails(Details):
         return table
 
     def _thresholds(self) -> list[tuple[str, Thresholds]]:
-        """Of each curve, in the order of classes."""
         if self._sorted is None or self._sorted[0] != self.scores.count:
             scores, true = self.scores.collect()
             first = 1 if self.kind == "binary" else 0
