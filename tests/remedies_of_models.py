@@ -54,7 +54,7 @@ from pipelines.serving.model.logged_model import download_model, drop_unproven_q
 from pipelines.serving.registry import alias
 from pipelines.serving.registry.promote import _target, read_candidate
 from pipelines.strategies.sharded.stages import stages_by_place
-from pipelines.tasks import stages
+from pipelines.tasks import model_parallel
 from pipelines.tasks.bind import build_task
 from pipelines.tasks.tabular import Tabular as TabularTask
 from pipelines.tracking.client import connect, mlflow_errors
@@ -360,8 +360,8 @@ def texts(folder: Path) -> Config:
 
 
 def cut(schedule: str, degree: int, blocks: int) -> Any:
-    links = [stages.Link(lambda hidden, batch: hidden, (nn.Linear(1, 1),)) for _ in range(blocks + 1)]
-    return stages.cut_stages(sum(map(len, stages_by_place(schedule, degree))), links[0], links[1:])
+    links = [model_parallel.Link(lambda hidden, batch: hidden, (nn.Linear(1, 1),)) for _ in range(blocks + 1)]
+    return model_parallel.cut_stages(sum(map(len, stages_by_place(schedule, degree))), links[0], links[1:])
 
 
 def training_by_name(folder: Path, name: str, **tags: str) -> str:

@@ -1,19 +1,16 @@
 """Runs a training on the workers of a Ray cluster, and handles failures, restarts and interrupts. It hears, and never computes.
 
-1. `run`        is the driver: checks settings, opens the MLflow run, starts the training, logs the model.
-   `checks`     is what it refuses before it starts, which ETL also says.
-   `folds`      trains the model of each fold of a cross-validation.
-   `init_from`  fetches the initial weights from another run, or from files by `weight_files`, if the config names some.
-2. `cluster`    joins or starts a Ray cluster, and sets the workers' environment. `own_ray` starts one on this machine, whose files are
-                private, with processes that wait for the workers: `preload` imports what they need. `ray_output` shows what tasks
-                print and keeps Ray's own reports.
-3. `trainer`    configures Ray Train, whose controller runs in the driver if the Ray is our own; `driver_monitor` forwards interrupts
-                and explains failures; `training_progress` prints progress and results; `preemption` has workers save before a
-                machine goes, and `diagnostics` files their profiles, and what hung ones waited for.
-4. `assignment` is what the driver gives to every worker, and what Ray Train calls there. `worker` builds what the loop of `train` needs,
-                and runs it. `reports` are the loop's callbacks, to Ray, MLflow and the driver; `worker_failures` tells the driver
-                which workers have died.
-5. `verify`     is the driver that trains a finished run again; on its workers, `replay` compares every step with the digest log.
+1. `training_run`   is the driver: opens the MLflow run, trains, logs the model; `checks` is what it refuses before, which ETL also says.
+   `cross_validation` trains the model of each fold.
+   `initial_weights` fetches the weights to start from, of another run or of files, if the config names some.
+2. `cluster`        joins or starts a Ray cluster, shows what its tasks print, and keeps Ray's own reports. `own_ray` starts one on this
+                    machine, whose files are private, with processes that wait for the workers: `preload` imports what they need.
+3. `restarts`       starts groups of workers, again without machines that are slow or taken away; forwards interrupts, explains failures.
+   `trainer`        configures Ray Train, whose controller runs in the driver if the Ray is our own, and which restarts the workers after
+                    a death; `worker_failures` tells which have died. `training_progress` prints progress and results.
+4. `assignment`     is what the driver gives to every worker, and what Ray Train calls there. `worker` builds what the loop of `train`
+                    needs, and runs it. `reports` are the loop's callbacks, to Ray, MLflow, Prometheus and the driver.
+5. `verify`         is the driver that trains a finished run again; its workers compare every step with the digest log.
 
-`spark_baseline` fits models of Spark ML, those of `baseline_models`, to the same rows, to compare with.
+`spark_baseline` fits models of Spark ML to the same rows, to compare with.
 """

@@ -6,12 +6,10 @@ from contextlib import suppress
 from pipelines.config import Config
 from pipelines.config.dataset.dataset import FoldSplit
 from pipelines.config.effects import PlannedRun, ineffective_settings_in_run
-from pipelines.config.train.train import Train
 from pipelines.data.versions.cross_validation import open_fold
 from pipelines.data.versions.schema import ROW_KEYS, ROW_NUMBERS
 from pipelines.data.versions.versions import Version
 from pipelines.errors import ConfigError, DatasetError, TrainingError
-from pipelines.tasks.base import Task
 from pipelines.tasks.bind import build_task, check_task
 from pipelines.train.initial_model import check_fine_tuning, check_single_rows, may_have_batch_norm, meta_model
 from pipelines.train.run_context import total_steps
@@ -37,10 +35,18 @@ def check_training(config: Config, version: Version) -> None:
             check_fine_tuning(settings, meta_model(task))
     strategy_class(settings).check(settings, task, version)
     check_single_rows(settings, task, rows)
-    _check_effects(config, version, task, steps)
+    run = PlannedRun(version.root, steps, version.rows("validation"), lambda: may_have_batch_norm(settings, task))
+    if faults := [f"{name} {fault}" for name, fault in ineffective_settings_in_run(config, run)]:
+        raise ConfigError("; ".join(faults))
     if settings.balance.kind == "auto" and not settings.strategy.balances:
         raise ConfigError(f"train.balance is auto, which strategy {settings.strategy.kind} does not support; set it to equal")
-    _warn_of_idle_workers(settings)
+    unit, units = settings.unit_of_work
+    busy = units / (settings.max_readers * -(-units // settings.max_readers))
+    if busy < 0.9 and settings.strategy.waits_for_all:
+        log.warning(
+            "%d workers share %d %ss unevenly and are busy %.0f %% of the time; choose a number that divides them",
+            *(settings.max_readers, units, unit, 100 * busy),
+        )
 
 
 def check_fold(config: Config) -> None:
@@ -75,19 +81,3 @@ def refusal(config: Config) -> str:
     except (ConfigError, TrainingError) as error:
         return str(error)
     return ""
-
-
-def _check_effects(config: Config, version: Version, task: Task, steps: int) -> None:
-    run = PlannedRun(version.root, steps, version.rows("validation"), lambda: may_have_batch_norm(config.train, task))
-    if faults := [f"{name} {fault}" for name, fault in ineffective_settings_in_run(config, run)]:
-        raise ConfigError("; ".join(faults))
-
-
-def _warn_of_idle_workers(settings: Train) -> None:
-    unit, units = settings.unit_of_work
-    busy = units / (settings.max_readers * -(-units // settings.max_readers))
-    if busy < 0.9 and settings.strategy.waits_for_all:
-        log.warning(
-            "%d workers share %d %ss unevenly and are busy %.0f %% of the time; choose a number that divides them",
-            *(settings.max_readers, units, unit, 100 * busy),
-        )

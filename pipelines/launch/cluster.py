@@ -20,18 +20,18 @@ import ray
 
 from pipelines.config.train.train import Train
 from pipelines.errors import MismatchError, TrainingError
-from pipelines.launch.own_ray import WaitingWorkers, keep_token, own_ray, ray_folder, restored_handler
+from pipelines.launch.own_ray import keep_token, own_ray, ray_folder, restored_handler
 from pipelines.runtime.compat.ray import filtered_output
 from pipelines.runtime.imports import meanwhile
 from pipelines.runtime.machine import has_gpus
 from pipelines.train.checkpoint.run_directory import RunDirectory
 
+log = logging.getLogger(__name__)
+
 FILE = "ray.log"
 _MOST_LINES = 20_000
-_QUIET_SECONDS = 10.0
-"""For so long after a hidden line of a process, all that it prints to stderr is part of the same report."""
-_RAYS = ("TrainController", "SynchronizationActor", "AutoscalingCoordinator")
-"""Ray's actors, which print nothing but reports."""
+_QUIET_SECONDS = 10.0  # for so long after a hidden line of a process, all that it prints to stderr is part of the same report
+_RAYS = ("TrainController", "SynchronizationActor", "AutoscalingCoordinator")  # Ray's actors, which print nothing but reports
 _REPORT = re.compile(
     r"Traceback \(most recent call last\)|Error in training function|Fatal Python error|terminate called|\*\*\* SIG|\s*frame #\d+"
     r"|\s*@ +0x|\[rank\d+\]:\[[EWF]|\[\w*[EF]\d{4} |\[\d{4}-\d\d-\d\d [\d:,]+ [EF] "
@@ -108,8 +108,6 @@ class _Reports(logging.Handler):
         self._output.hide_reports({"lines": lines, "pid": os.getpid(), "is_err": True, "actor_name": _RAYS[0]})
 
 
-log = logging.getLogger(__name__)
-
 WORKERS_ENVIRONMENT = {
     # How long Ray waits for workers to shut down their process group before it restarts them. A hung worker makes it wait
     # for all of it, by default 30 s.
@@ -122,15 +120,9 @@ WORKERS_ENVIRONMENT = {
     "MALLOC_MMAP_THRESHOLD_": str(2**25),  # the largest value that every glibc accepts
 }
 
-_PRELOADED = ("pipelines.launch.preload",)
-
-
-def _nothing() -> None:
-    pass
-
 
 @contextmanager
-def cluster(settings: Train, prepare: Callable[[], None] = _nothing) -> Iterator[RayOutput]:
+def cluster(settings: Train, prepare: Callable[[], None] = lambda: None) -> Iterator[RayOutput]:
     """Connect this process to a Ray cluster for the duration of the block, unless it is connected already. Calls `prepare` meanwhile.
 
     RAY_ADDRESS names the cluster, as it does in a submitted job. Without it, a cluster is started on this machine, with as
@@ -146,42 +138,27 @@ def cluster(settings: Train, prepare: Callable[[], None] = _nothing) -> Iterator
 
 
 def _connect(settings: Train, output: RayOutput, ray_life: ExitStack) -> None:
-    """Join or start a Ray, until the end of `ray_life`."""
     init_settings: dict[str, Any] = {
-        "logging_config": ray.LoggingConfig(log_level="ERROR"),  # for Ray's own processes; the output of tasks is still shown
+        "logging_config": ray.LoggingConfig(log_level="ERROR")  # for Ray's own processes; the output of tasks is still shown
     }
     if address := os.environ.get("RAY_ADDRESS"):
-        _join(address, {**init_settings, "runtime_env": {"env_vars": WORKERS_ENVIRONMENT}})
+        try:
+            with restored_handler():
+                ray.init(address, **init_settings, runtime_env={"env_vars": WORKERS_ENVIRONMENT})
+        except RuntimeError as error:
+            if "Version mismatch" not in str(error):
+                raise
+            raise MismatchError(f"{' '.join(str(error).split())}; run the driver in the cluster's own image") from error
         ray_life.callback(ray.shutdown)
     else:
         cpus = max(os.cpu_count() or 1, settings.max_workers * settings.cpus_per_worker)
         keep_token()
         folder = ray_life.enter_context(ray_folder())
         ray_life.enter_context(output.kept_log())
-        ray_life.enter_context(own_ray(cpus, _waiting_workers(settings), _temp_dir=folder, **init_settings))
-
-
-def _waiting_workers(settings: Train) -> WaitingWorkers:
-    """The processes that a Ray of our own starts for the workers: none for GPUs, where what is imported may see the wrong ones, and a
-    strategy may set variables."""
-    if settings.use_gpu is not False and has_gpus():
-        return WaitingWorkers(0, (), WORKERS_ENVIRONMENT)
-    return WaitingWorkers(settings.max_workers, _PRELOADED, WORKERS_ENVIRONMENT)
-
-
-def _join(address: str, settings: dict[str, Any]) -> None:
-    try:
-        with restored_handler():
-            ray.init(address, **settings)
-    except RuntimeError as error:
-        if "Version mismatch" not in str(error):
-            raise
-        raise MismatchError(f"{' '.join(str(error).split())}; run the driver in the cluster's own image") from error
-
-
-def may_grow() -> bool:
-    """Whether machines may join the Ray cluster: only if RAY_ADDRESS names it, since none joins one that we start."""
-    return bool(os.environ.get("RAY_ADDRESS"))
+        waiting, modules = settings.max_workers, ["pipelines.launch.preload"]
+        if settings.use_gpu is not False and has_gpus():  # what is imported there may see the wrong ones, and a strategy may set variables
+            waiting, modules = 0, []
+        ray_life.enter_context(own_ray(cpus, waiting, modules, WORKERS_ENVIRONMENT, _temp_dir=folder, **init_settings))
 
 
 def job_tags() -> dict[str, str]:
@@ -192,7 +169,6 @@ def job_tags() -> dict[str, str]:
 
 
 def host_names(nodes: Iterable[str]) -> list[str]:
-    """Host names of nodes, by their ids."""
     host_by_node = {node["NodeID"]: node["NodeManagerHostname"] for node in ray.nodes()}
     return sorted({host_by_node.get(node, node) for node in nodes})
 

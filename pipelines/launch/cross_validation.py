@@ -18,7 +18,7 @@ from pipelines.launch.training_run import train
 from pipelines.report.filing import REPORT, file_folds_page
 from pipelines.report.fold_metrics import fold_table, metrics_line, summarize_metrics
 from pipelines.runtime.notebook_html import html_summary, metrics_table
-from pipelines.tracking.cross_validation import CrossValidationRun, open_cross_validation
+from pipelines.tracking.cross_validation import open_cross_validation
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,6 @@ class CrossValidation:
     """Metrics of each model's best epoch, by the number of the fold."""
 
     def _repr_html_(self) -> str:
-        """The table of metrics that a notebook shows."""
         return html_summary("cross-validation", metrics_table(self.metrics), (f"run {self.run_id} of {len(self.fold_runs)} trainings",))
 
 
@@ -59,27 +58,17 @@ def train_folds(config: Config) -> CrossValidation:
             progress.say(f"fold {fold} of {folds.trainings}{state}", "fold", fold=fold, folds=folds.trainings, finished=is_finished)
             if not is_finished:
                 runs[fold] = train(fold_config(config, fold), select_fold(version, fold), run.run_id, output).run_id
-        results = _log_results(run, dict(sorted(runs.items())), len(folds.rows))
-    lines = [*_result_lines(results, len(folds.rows)), f"run {run.run_id} of experiment {config.experiment} in {config.tracking.uri}"]
+        metrics = {fold: run.final_metrics(run_id) for fold, run_id in sorted(runs.items())}
+        results = CrossValidation(run.run_id, summarize_metrics(metrics), dict(sorted(runs.items())), metrics)
+        lines = [line for split in ("test", "validation") if (line := metrics_line(metrics, split, len(folds.rows)))]
+        run.log_metrics(results.metrics)
+        file_folds_page(run)
+        results_text = "  \n".join(f"**{line}**" for line in lines)
+        run.describe("\n\n".join([results_text, fold_table(metrics, "test"), f"[page of the folds]({run.artifact_page(REPORT)})"]))
+    lines.append(f"run {run.run_id} of experiment {config.experiment} in {config.tracking.uri}")
     progress.say("\n".join(lines), "result", run_id=run.run_id, metrics=results.metrics, folds=results.fold_metrics)
     return results
 
 
 def fold_config(config: Config, fold: int) -> Config:
-    """The config that trains this fold alone."""
     return config.model_copy(update={"train": config.train.model_copy(update={"fold": fold})})
-
-
-def _log_results(run: CrossValidationRun, fold_runs: dict[int, str], repeats: int) -> CrossValidation:
-    """Read the metrics of all trainings, and log their mean and deviation."""
-    metrics = {fold: run.final_metrics(run_id) for fold, run_id in fold_runs.items()}
-    results = CrossValidation(run.run_id, summarize_metrics(metrics), fold_runs, metrics)
-    run.log_metrics(results.metrics)
-    file_folds_page(run)
-    results_text = "  \n".join(f"**{line}**" for line in _result_lines(results, repeats))
-    run.describe("\n\n".join([results_text, fold_table(metrics, "test"), f"[page of the folds]({run.artifact_page(REPORT)})"]))
-    return results
-
-
-def _result_lines(results: CrossValidation, repeats: int) -> list[str]:
-    return [line for split in ("test", "validation") if (line := metrics_line(results.fold_metrics, split, repeats))]

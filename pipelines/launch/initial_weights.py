@@ -26,10 +26,8 @@ _WHOLE = ("model.safetensors", WEIGHTS)
 _INDEXES = ("model.safetensors.index.json", WEIGHTS_INDEX)
 _PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 _CONVERT = "convert it where it is trusted, by safetensors.torch.save_file(torch.load(FILE, weights_only=True), NEW_FILE)"
-_PICKLED = (b"PK\x03\x04", *(bytes([0x80, protocol]) for protocol in range(2, 6)))
-"""First bytes of pickles."""
-_POINTER = b"version https://git-lfs"
-"""First bytes of what git checks out in place of a large file."""
+_PICKLED = (b"PK\x03\x04", *(bytes([0x80, protocol]) for protocol in range(2, 6)))  # first bytes of pickles
+_POINTER = b"version https://git-lfs"  # first bytes of what git checks out in place of a large file
 
 
 def read_weight_files(settings: InitFrom) -> dict[str, Tensor]:
@@ -37,7 +35,13 @@ def read_weight_files(settings: InitFrom) -> dict[str, Tensor]:
     if settings.file:
         return _read_file(settings.file)
     folder = settings.folder
-    names = _file_names(folder)
+    try:
+        filesystem, path = storage.locate(folder)
+        if storage.ask(filesystem, path).type != FileType.Directory:
+            raise TrainingError(f"train.init_from.folder is {folder}, which is no folder; name a folder, or set file to a file")
+        names = {entry.base_name for entry in storage.entries(filesystem, path)}
+    except DatasetError as error:
+        raise TrainingError(f"train.init_from: {error}") from error
     if file := next((name for name in _WHOLE if name in names), ""):
         return _read_file(join_place(folder, file))
     if index := next((name for name in _INDEXES if name in names), ""):
@@ -48,7 +52,6 @@ def read_weight_files(settings: InitFrom) -> dict[str, Tensor]:
 
 
 def _read_shards(folder: str, index: str) -> dict[str, Tensor]:
-    """The tensors that an index lists, from the files that it names."""
     place = join_place(folder, index)
     try:
         file_of_tensor = dict(json.loads(_content(place))["weight_map"])
@@ -96,26 +99,10 @@ def _content(place: str) -> bytes:
     return content
 
 
-def _file_names(folder: str) -> set[str]:
-    try:
-        filesystem, path = storage.locate(folder)
-        if storage.ask(filesystem, path).type != FileType.Directory:
-            raise TrainingError(f"train.init_from.folder is {folder}, which is no folder; name a folder, or set file to a file")
-        return {entry.base_name for entry in storage.entries(filesystem, path)}
-    except DatasetError as error:
-        raise TrainingError(f"train.init_from: {error}") from error
-
-
 @dataclass(frozen=True)
 class InitialWeights:
-    content: bytes
-    """The safetensors file for the workers."""
-    fit: Fit | None = None
-    """Which tensors it has and which it has not; None for all those of a run."""
-
-    def to_file(self) -> bytes:
-        """The JSON that the run files about it."""
-        return json.dumps(self.fit.to_values() if self.fit else {}, indent=1).encode()
+    content: bytes  # the safetensors file for the workers
+    fit: Fit | None = None  # which tensors it has and which it has not; None for all those of a run
 
 
 def add_digest(config: Config) -> Config:
@@ -164,13 +151,11 @@ def has_initial_weights(config: Config, version: Version) -> bool:
 
 
 def write_initial_weights(initial: InitialWeights | None, directory: RunDirectory) -> None:
-    """Write the initial weights into the run's directory for the workers, unless it has some."""
     if initial is not None and not directory.has(INITIAL):
         directory.put_with_checksum(INITIAL, initial.content)
 
 
 def _run_weights(config: Config) -> tuple[list[bytes], Mapping[str, Tensor]]:
-    """The files and the weights of a run, which are those that it logged."""
     origin = config.train.init_from.run
     contents, digest = tracking.download_weights(config.tracking.uri, origin)
     try:

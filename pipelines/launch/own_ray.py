@@ -5,9 +5,8 @@ import secrets
 import shutil
 import signal
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from threading import current_thread, main_thread
 from typing import Any
@@ -21,6 +20,15 @@ from pipelines.runtime.compat.ray import few_daemons, loopback_only, patient_sta
 from pipelines.runtime.environment import environment
 from pipelines.runtime.interrupts import NUMBERS
 from pipelines.runtime.machine import OBJECT_STORE_BYTES
+
+LOOPBACK = "127.0.0.1"
+WORKER_NICENESS = 0  # Ray's default of 15 gives all other processes priority, even Ray's daemons, and a preempted worker delays all others
+# Metrics and events are for the dashboard, which is not started here; metrics alone took 8 ms of CPU per second.
+_NOTHING_COLLECTED = {"enable_metrics_collection": False, "event_stats": False, "task_events_report_interval_ms": 0}
+_END_SECONDS = 5.0  # the longest wait for killed processes; one may be writing to a disk that does not answer
+STARTS = 2  # attempts to start a Ray whose node is late
+_LATE = "timed out during startup"  # in the message of `ray.init` when its node is late
+_OWN = "lockstep"  # the resource by which a process knows that its Ray was started here
 
 
 @contextmanager
@@ -58,43 +66,23 @@ def keep_token() -> None:
         atomic.create_file(file, secrets.token_hex(32).encode(), mode=0o600)  # if another process was faster, its token is kept
 
 
-LOOPBACK = "127.0.0.1"
-WORKER_NICENESS = 0
-"""Ray's default of 15 gives all other processes priority, even Ray's daemons, and a preempted worker delays all others."""
-_NOTHING_COLLECTED = {"enable_metrics_collection": False, "event_stats": False, "task_events_report_interval_ms": 0}
-"""Metrics and events are for the dashboard, which is not started here; metrics alone took 8 ms of CPU per second."""
-_END_SECONDS = 5.0
-"""The longest wait for killed processes; one may be writing to a disk that does not answer."""
-STARTS = 2
-"""Attempts to start a Ray whose node is late."""
-_LATE = "timed out during startup"
-"""In the message of `ray.init` when its node is late."""
-_OWN = "lockstep"
-"""The resource by which a process knows that its Ray was started here."""
-
-
-@dataclass(frozen=True)
-class WaitingWorkers:
-    """Processes that a Ray starts at once, and that import modules, for the workers which the driver will ask for."""
-
-    count: int
-    modules: tuple[str, ...] = ()
-    environment: Mapping[str, str] = field(default_factory=dict)
-    """Variables of all processes of that Ray. A worker with a runtime environment of its own cannot take a waiting process."""
-
-
 @contextmanager
-def own_ray(cpus: int, waiting: WaitingWorkers | None = None, **settings: Any) -> Iterator[None]:
-    """Start a Ray with `cpus` CPUs and settings of `ray.init`. All of its processes end with the block, however that ends."""
+def own_ray(
+    cpus: int, waiting: int | None = None, modules: Sequence[str] = (), variables: Mapping[str, str] | None = None, **settings: Any
+) -> Iterator[None]:
+    """Start a Ray with `cpus` CPUs and settings of `ray.init`. All of its processes end with the block, however that ends.
+
+    At once, `waiting` processes start and import `modules`, for the workers which the driver will ask for. All processes have these
+    `variables`: a worker with a runtime environment of its own cannot take a waiting process."""
     previous = _descendants()
     system_config: dict[str, Any] = {"worker_niceness": WORKER_NICENESS, **_NOTHING_COLLECTED}
     try:
         with ExitStack() as start, blocked_signals(), restored_handler(), loopback_only(), few_daemons():
-            if waiting:
-                start.enter_context(waiting_workers(waiting.count))
-                start.enter_context(environment(waiting.environment))
+            if waiting is not None:
+                start.enter_context(waiting_workers(waiting))
+                start.enter_context(environment(variables or {}))
                 # Ray ends processes that wait in excess of the limit, after a second.
-                system_config |= {"num_workers_soft_limit": waiting.count, "preload_python_modules": list(waiting.modules)}
+                system_config |= {"num_workers_soft_limit": waiting, "preload_python_modules": list(modules)}
             ray_settings: dict[str, Any] = {"num_cpus": cpus, "resources": {_OWN: 1}, "include_dashboard": False, **settings}
             _start(previous, object_store_memory=OBJECT_STORE_BYTES, _system_config=system_config, **ray_settings)
         _check_loopback()
@@ -126,7 +114,6 @@ def _start(previous: set[psutil.Process], **settings: Any) -> None:
 
 
 def is_own() -> bool:
-    """Whether this process is connected to a Ray that `own_ray` has started."""
     return ray.is_initialized() and _OWN in ray.cluster_resources()
 
 
@@ -172,7 +159,6 @@ def _check_loopback() -> None:
 
 
 def _descendants() -> set[psutil.Process]:
-    """This process's descendants."""
     return set(psutil.Process().children(recursive=True))
 
 
@@ -197,8 +183,8 @@ def _shut_down(previous: set[psutil.Process]) -> None:
 
 def _kill_descendants(previous: set[psutil.Process]) -> None:
     for process in _descendants() - previous:
-        if _is_raylet(process):
-            with suppress(psutil.NoSuchProcess):
+        with suppress(psutil.NoSuchProcess):
+            if process.ppid() == os.getpid() and process.name() == "raylet":
                 process.suspend()  # it starts no more
     processes = _descendants() - previous
     for process in processes:
@@ -206,9 +192,3 @@ def _kill_descendants(previous: set[psutil.Process]) -> None:
             process.kill()
     # Those of the raylet are gone too, but remain zombies until init looks at them, which may take a second.
     psutil.wait_procs(processes & set(psutil.Process().children()), timeout=_END_SECONDS)
-
-
-def _is_raylet(process: psutil.Process) -> bool:
-    with suppress(psutil.NoSuchProcess):
-        return bool(process.ppid() == os.getpid() and process.name() == "raylet")
-    return False

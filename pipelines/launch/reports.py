@@ -23,7 +23,11 @@ from pipelines.train.workers import broadcast_from_rank0
 if TYPE_CHECKING:
     from pipelines.tracking import Sender  # loads MLflow, which only rank 0 needs
 
+log = logging.getLogger(__name__)
 
+REPORT_SECONDS = 10.0
+"""Least time between reports to Ray, whose controller takes one every two seconds and blocks a worker that reports sooner."""
+REPLACED_EXIT_CODE = 3  # of a worker whose group was replaced by another one
 GAUGES = {
     "train/loss": ("lockstep_train_loss", "Loss of the training split since the last point"),
     "train/rows_per_second": ("lockstep_train_rows_per_second", "Rows trained on in a second, by all workers"),
@@ -51,14 +55,6 @@ class Gauges:
             self._gauges[metric].set(metrics[metric], self._tags)
 
 
-log = logging.getLogger(__name__)
-
-REPORT_SECONDS = 10.0
-"""Least time between reports to Ray, whose controller takes one every two seconds and blocks a worker that reports sooner."""
-REPLACED_EXIT_CODE = 3
-"""Of a worker whose group was replaced by another one."""
-
-
 class Reports(Hooks):
     """The callbacks of every worker: report checkpoints to Ray, at the same steps, and this worker's step to the heartbeat."""
 
@@ -66,8 +62,7 @@ class Reports(Hooks):
         self._directory, self._heartbeat = directory, heartbeat
         self._reported = self._looked = time.monotonic()
         self._breaks_off = False
-        self.begins: Callable[[int], None] = lambda step: None
-        """Called with every step that begins, counted from 1."""
+        self.begins: Callable[[int], None] = lambda step: None  # called with every step that begins, counted from 1
 
     def step(self, number: int) -> None:
         self._heartbeat.step = number
@@ -163,8 +158,7 @@ class TrackedReports(RankZeroReports):
         self._sender, self._gauges, self._workers = sender, gauges, workers
         self._has_begun = False
         self._earlier_attempts: list[dict[str, Any]] = []
-        self._this_attempt: dict[str, Any] = {}
-        """This group of workers in the run's list, and those before it."""
+        self._this_attempt: dict[str, Any] = {}  # this group of workers in the run's list, and those before it
 
     def log(self, step: int, metrics: Mapping[str, Value]) -> None:
         numbers = numbers_only(metrics)
@@ -175,7 +169,13 @@ class TrackedReports(RankZeroReports):
     def step(self, number: int) -> None:
         if not self._has_begun:
             self._has_begun = True
-            self._note_attempt(number)
+
+            def note() -> None:  # in the run's list of groups of workers, which shows restarts and resizes
+                self._earlier_attempts = (self._directory.glance(ATTEMPTS) or {}).get("attempts", [])
+                self._this_attempt = {"seconds": time.time(), "step": number, "workers": self._workers}
+                self._directory.put_json(ATTEMPTS, {"attempts": [*self._earlier_attempts, self._this_attempt]}, durable=False)
+
+            self._quietly(note)
         super().step(number)
 
     def keep_evaluation(self, evaluation: EvaluationData) -> None:
@@ -188,16 +188,6 @@ class TrackedReports(RankZeroReports):
         attempt = {**self._this_attempt, "ended": time.time(), "steps": steps}
         if self._this_attempt:
             self._quietly(lambda: self._directory.put_json(ATTEMPTS, {"attempts": [*self._earlier_attempts, attempt]}, durable=False))
-
-    def _note_attempt(self, step: int) -> None:
-        """Add this group of workers to the run's list, which shows restarts and resizes."""
-
-        def note() -> None:
-            self._earlier_attempts = (self._directory.glance(ATTEMPTS) or {}).get("attempts", [])
-            self._this_attempt = {"seconds": time.time(), "step": step, "workers": self._workers}
-            self._directory.put_json(ATTEMPTS, {"attempts": [*self._earlier_attempts, self._this_attempt]}, durable=False)
-
-        self._quietly(note)
 
     def _quietly(self, act: Callable[[], None]) -> None:
         """Do what only the run's page needs; an error is logged, and does not fail the training."""

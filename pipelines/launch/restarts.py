@@ -8,7 +8,9 @@ driver asks Ray's controller instead.
 
 import logging
 import signal
+import time
 from collections.abc import Callable
+from functools import partial
 from threading import Thread
 from types import FrameType
 from typing import Any
@@ -17,26 +19,59 @@ from ray.exceptions import RayError, RayTaskError
 from ray.train.v2.api.exceptions import ControllerError, TrainingFailedError, WorkerGroupError
 
 from pipelines import errors
+from pipelines.config import Config
+from pipelines.data.versions.versions import Version
 from pipelines.errors import LockstepError, TrainingError
-from pipelines.launch.cluster import Machines, release
-from pipelines.launch.trainer import Trainer
+from pipelines.launch.assignment import work
+from pipelines.launch.cluster import Machines, host_names, release
+from pipelines.launch.trainer import Trainer, create_trainer
 from pipelines.launch.training_progress import TrainingProgress
+from pipelines.monitor.heartbeat import HEARTBEATS, HUNG
+from pipelines.monitor.worker_monitor import WorkerMonitor, read_beats
+from pipelines.runtime.compat.ray import draining_nodes
 from pipelines.runtime.compat.ray_train import WorkerGroupStartupTimeoutError
 from pipelines.runtime.interrupts import FirstSignal, handle_signals
-from pipelines.train.checkpoint.run_directory import ATTEMPT, DEATHS, LOOK_SECONDS, PROGRESS, RESERVATION, STOP, RunDirectory
+from pipelines.tracking import TrainingRun
+from pipelines.train.checkpoint.run_directory import ATTEMPT, DEATHS, FAILURE, LOOK_SECONDS, PROGRESS, RESERVATION, STOP, RunDirectory
 
 log = logging.getLogger(__name__)
 
+DRAIN_POLL_SECONDS = 2.0
+_RAY_STATE = "checkpoint_manager_snapshot.json"
+"""Ray's own list of checkpoints, all of which it expects to exist. We delete old checkpoints, and do not need the list."""
 LEAVE_SECONDS = 120.0
 """Time for the workers to save and stop after SIGTERM, which SIGKILL usually follows. After SIGINT somebody is there to end the wait."""
 
 
+def train_through_restarts(
+    config: Config, version: Version, run: TrainingRun, directory: RunDirectory, progress: TrainingProgress, **worker_arguments: Any
+) -> dict[str, Any]:
+    """Return rank 0's result. A group that is slowed by machines, or is about to lose some, saves, and starts again without them."""
+    left_out: tuple[str, ...] = ()
+    progress.record_death = partial(run.add_line, "deaths")
+    while True:
+        trainer = create_trainer(work, config, version, run.run_id, directory, left_out=left_out, **worker_arguments)
+        worker_monitor, preemption = WorkerMonitor(directory, progress.say, run.tag), Preemption(directory, progress.say)
+        trained = watch(trainer, directory, progress, lambda: run.set_status("KILLED"), worker_monitor.poll, preemption.poll)
+        leaving = () if trained["finished"] else (*trained["left_out"], *preemption.nodes)
+        if not leaving:
+            return trained
+        left_out += leaving
+        host_list = ", ".join(host_names(left_out))
+        why = "which is about to be taken away" if preemption.nodes else "where a worker is too slow"
+        progress.say(f"saved after step {trained['steps']:,}; the run goes on without {host_list}, {why}")
+        run.tag({"machines.left_out": host_list})
+        forget_messages(directory)
+
+
+def forget_messages(directory: RunDirectory) -> None:
+    """Remove what an earlier group of workers, its driver and Ray have left for each other."""
+    for name in (STOP, ATTEMPT, DEATHS, FAILURE, PROGRESS, HEARTBEATS, HUNG, _RAY_STATE):
+        directory.remove(name)
+
+
 def watch(
-    trainer: Trainer,
-    directory: RunDirectory,
-    progress: TrainingProgress,
-    interrupted: Callable[[], None],
-    *polls: Callable[[], None],
+    trainer: Trainer, directory: RunDirectory, progress: TrainingProgress, interrupted: Callable[[], None], *polls: Callable[[], None]
 ) -> dict[str, Any]:
     """Run the trainer and return what rank 0 returned. Call `polls` every time that the directory is read.
 
@@ -59,15 +94,14 @@ def watch(
         if interrupt.take(number) and is_second:
             raise SystemExit(128 + number)
 
-    machines = _machines(trainer, directory) if trainer.scaling_config.elasticity_enabled else None  # type: ignore[attr-defined]  # as above
+    if trainer.scaling_config.elasticity_enabled:  # type: ignore[attr-defined]  # as above
+        polls = (_watch_machines(trainer, directory).poll, *polls)
     thread = Thread(target=fit, name="ray-train", daemon=True)
     try:
         with handle_signals(take):
             thread.start()
             while thread.is_alive() and interrupt.number is None:
                 thread.join(LOOK_SECONDS[directory.is_local])
-                if machines:
-                    machines.poll()
                 _show(directory, progress)
                 for poll in polls:
                     poll()
@@ -77,7 +111,10 @@ def watch(
                 raise SystemExit(128 + interrupt.number)
     finally:
         trainer.stop()
-    return _unpack(answer)
+    if failure := _failure(answer):
+        raise failure
+    value: dict[str, Any] = answer["value"]
+    return value
 
 
 def _show(directory: RunDirectory, progress: TrainingProgress) -> None:
@@ -106,25 +143,19 @@ def _leave(
     progress.say(f"stopping: the workers save first{within}; interrupt again to stop at once")
     interrupted()
     thread.join(limit)
-    if line := _describe_end(answer, limit):
-        progress.say(line)
-
-
-def _describe_end(answer: dict[str, Any], limit: float | None) -> str:
-    """Whether the workers have saved; empty of a verification, which saves nothing. They have no answer yet after `limit` seconds."""
     if not answer:
-        return (
+        progress.say(
             f"the workers have not saved within {limit:.0f} s, and what came after the last checkpoint is lost; run the same "
             "command to resume from it"
         )
-    if failure := _failure(answer):
+    elif failure := _failure(answer):
         first_line = str(failure).partition("\n")[0] or type(failure).__name__
-        return f"the training ended before it saved, and what came after the last checkpoint is lost: {first_line}"
-    steps = answer["value"].get("steps")
-    return "" if steps is None else f"stopped and saved after step {steps:,}; run the same command to resume"
+        progress.say(f"the training ended before it saved, and what came after the last checkpoint is lost: {first_line}")
+    elif (steps := answer["value"].get("steps")) is not None:  # a verification saves nothing
+        progress.say(f"stopped and saved after step {steps:,}; run the same command to resume")
 
 
-def _machines(trainer: Trainer, directory: RunDirectory) -> Machines:
+def _watch_machines(trainer: Trainer, directory: RunDirectory) -> Machines:
     """Watch the machines of an elastic group, after releasing those that an earlier driver of the run still has reserved."""
     if earlier := directory.get(RESERVATION):
         release(earlier.decode())
@@ -132,27 +163,16 @@ def _machines(trainer: Trainer, directory: RunDirectory) -> Machines:
     return Machines()
 
 
-def _unpack(answer: dict[str, Any]) -> dict[str, Any]:
-    if failure := _failure(answer):
-        raise failure
-    value: dict[str, Any] = answer["value"]
-    return value
-
-
 def _failure(answer: dict[str, Any]) -> BaseException | None:
-    """The error that ended the training, if one did."""
+    """The error that ended the training, if one did: one that was raised, or that a worker described."""
     if (error := answer.get("error")) is not None:
         explained = _explain(error)
         explained.__cause__ = None if explained is error else error
         return explained
-    failure = answer["value"].get("failure")
-    return _error(failure) if failure else None
-
-
-def _error(failure: dict[str, str]) -> LockstepError:
-    """The error that a worker described."""
-    kind: type[LockstepError] = getattr(errors, failure["kind"])
-    return kind(failure["message"])
+    if failure := answer["value"].get("failure"):
+        kind: type[LockstepError] = getattr(errors, failure["kind"])
+        return kind(failure["message"])
+    return None
 
 
 def _explain(error: BaseException) -> BaseException:
@@ -177,3 +197,26 @@ def _explain(error: BaseException) -> BaseException:
     return TrainingError(
         f"workers died more often than train.max_failures allows ({died}); run the same command to resume from the last checkpoint"
     )
+
+
+class Preemption:
+    """Looks for machines of the group that Ray is draining, and asks the workers to save and stop when there are some."""
+
+    def __init__(self, directory: RunDirectory, say: Callable[[str], None]) -> None:
+        self._directory, self._say = directory, say
+        self._last_poll = 0.0
+        self.nodes: tuple[str, ...] = ()  # Ray's ids of the machines on which workers ran when they were asked to stop
+
+    def poll(self) -> None:
+        """Ask Ray, if that is due. A failure is logged, and ends no training: the next poll tries again."""
+        if self.nodes or time.monotonic() - self._last_poll < DRAIN_POLL_SECONDS:
+            return
+        self._last_poll = time.monotonic()
+        try:
+            if draining := draining_nodes():
+                self.nodes = tuple(sorted({beat.node for beat in read_beats(self._directory).values()} & draining))
+            if self.nodes:
+                self._say(f"{', '.join(host_names(self.nodes))} is about to be taken away: the workers save first")
+                self._directory.put(STOP, b"")
+        except (TrainingError, RayError) as error:
+            log.warning("%s", error)

@@ -6,8 +6,7 @@
 """
 
 import logging
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from functools import partial
 from math import isnan, prod
 from typing import Any
@@ -44,27 +43,13 @@ from pipelines.tasks.supervised import Supervised
 from pipelines.tasks.targets.base import QuantityTarget
 from pipelines.tasks.targets.classes import BinaryTarget, ClassTarget
 
+log = logging.getLogger(__name__)
+
 MODELS = ("linear", "forest", "boosting")
-REGULARISATIONS = (0.0, 1e-4, 1e-2)
-"""Values of Spark's `regParam`, the weight of the squared coefficients of standardised columns."""
-ITERATIONS = 100
-DEPTHS = (6, 12)
-"""Depths of the trees of a forest."""
-TREES = 100
-ROUNDS, RATE, DEPTH = 60, 0.1, 5
-"""Of boosting, which adds a tree in each round."""
-_LEAST_PROBABILITY = 1e-6
-"""Of a class in a forest, no tree of which has seen it among rows like this one: the loss stays finite."""
-_COLUMNS: dict[str, Any] = {"labelCol": "target", "weightCol": "weight"}
-
-
-@dataclass(frozen=True)
-class BaselineModel:
-    """A model that may be the best on validation."""
-
-    estimator: Any
-    parameters: dict[str, str]
-    """Logged with the run."""
+REGULARISATIONS, ITERATIONS = (0.0, 1e-4, 1e-2), 100  # of linear models: `regParam`, for the squared coefficients of standardised columns
+TREES, DEPTHS = 100, (6, 12)  # of forests
+ROUNDS, RATE, DEPTH = 60, 0.1, 5  # of boosting, which adds a tree in each round
+_LEAST_PROBABILITY = 1e-6  # of a class in a forest, no tree of which has seen it among rows like this one: the loss stays finite
 
 
 def check_baseline(model: str, task: Supervised) -> None:
@@ -82,18 +67,24 @@ def check_baseline(model: str, task: Supervised) -> None:
         )
 
 
-def candidates(model: str, task: Supervised) -> tuple[BaselineModel, ...]:
-    """The models to fit, the simplest first. Needs a session of Spark."""
+def candidates(model: str, task: Supervised) -> list[tuple[Any, dict[str, str]]]:
+    """The estimators to fit, the simplest first, with the parameters that are logged. Needs a session of Spark."""
     is_quantity, is_binary = isinstance(task.target, QuantityTarget), isinstance(task.target, BinaryTarget)
+    columns: dict[str, Any] = {"labelCol": "target", "weightCol": "weight"}
     if model == "linear":
-        return tuple(_linear(is_quantity, is_binary, regularisation) for regularisation in REGULARISATIONS)
+        logistic = partial(LogisticRegression, family="binomial" if is_binary else "multinomial")
+        linear: Callable[..., Any] = LinearRegression if is_quantity else logistic
+        return [(linear(regParam=weight, maxIter=ITERATIONS, **columns), {"regularisation": str(weight)}) for weight in REGULARISATIONS]
     if model == "forest":
-        return tuple(_forest(is_quantity, depth) for depth in DEPTHS)
-    estimator = (GBTRegressor if is_quantity else GBTClassifier)(maxIter=ROUNDS, stepSize=RATE, maxDepth=DEPTH, seed=0, **_COLUMNS)
-    return (BaselineModel(estimator, {"rounds": str(ROUNDS), "depth": str(DEPTH)}),)
+        forest = RandomForestRegressor if is_quantity else RandomForestClassifier
+        estimators = [forest(numTrees=TREES, maxDepth=depth, seed=0, **columns) for depth in DEPTHS]
+        return [(estimator, {"trees": str(TREES), "depth": str(depth)}) for estimator, depth in zip(estimators, DEPTHS, strict=True)]
+    boosting = GBTRegressor if is_quantity else GBTClassifier
+    estimator = boosting(maxIter=ROUNDS, stepSize=RATE, maxDepth=DEPTH, seed=0, **columns)
+    return [(estimator, {"rounds": str(ROUNDS), "depth": str(DEPTH)})]
 
 
-def output(model: str, task: Supervised) -> Column:
+def output_column(model: str, task: Supervised) -> Column:
     """The task's outputs, an array of `task.outputs` numbers, from what Spark's model adds to a row."""
     if isinstance(task.target, QuantityTarget):
         return F.array("prediction")
@@ -104,21 +95,6 @@ def output(model: str, task: Supervised) -> Column:
     logs = F.transform(vector_to_array(F.col("probability")), lambda value: F.log(F.greatest(value, F.lit(_LEAST_PROBABILITY))))
     return F.array(logs[1] - logs[0]) if is_binary else logs
 
-
-def _linear(is_quantity: bool, is_binary: bool, regularisation: float) -> BaselineModel:
-    settings: dict[str, Any] = {"regParam": regularisation, "maxIter": ITERATIONS, **_COLUMNS}
-    estimator = (
-        LinearRegression(**settings) if is_quantity else LogisticRegression(family="binomial" if is_binary else "multinomial", **settings)
-    )
-    return BaselineModel(estimator, {"regularisation": str(regularisation)})
-
-
-def _forest(is_quantity: bool, depth: int) -> BaselineModel:
-    estimator = (RandomForestRegressor if is_quantity else RandomForestClassifier)(numTrees=TREES, maxDepth=depth, seed=0, **_COLUMNS)
-    return BaselineModel(estimator, {"trees": str(TREES), "depth": str(depth)})
-
-
-log = logging.getLogger(__name__)
 
 _SCHEMA = StructType(
     [
@@ -152,7 +128,7 @@ def fit_baseline(config: Config, model: str = "linear") -> dict[str, float]:
         spark = session(f"{config.name}-baseline")
         rows = {split: _rows(spark, version, split, task).persist() for split in version.manifest.splits if version.rows(split)}
         parameters, metrics, outputs = _best(
-            task, candidates(model, task), output(model, task), task.choose_monitor(config.train.monitor), rows
+            task, candidates(model, task), output_column(model, task), task.choose_monitor(config.train.monitor), rows
         )
         tracked.finish(parameters, numbers_only(metrics))
         evaluations = _evaluation_data(config, version, task, metrics, outputs)
@@ -164,22 +140,22 @@ def fit_baseline(config: Config, model: str = "linear") -> dict[str, float]:
 
 
 def _best(
-    task: Supervised, models: tuple[BaselineModel, ...], output: Column, monitor: Monitor, rows: dict[str, DataFrame]
+    task: Supervised, models: list[tuple[Any, dict[str, str]]], output: Column, monitor: Monitor, rows: dict[str, DataFrame]
 ) -> tuple[dict[str, str], dict[str, Value], dict[str, torch.Tensor]]:
     """Parameters, metrics and outputs by split of the model with the best validation metric, or with the lowest loss if that is not
     defined; of the first model without a validation split."""
     name, direction = monitor
     fits = []
-    for number, candidate in enumerate(models if "validation" in rows else models[:1]):
-        model = candidate.estimator.fit(rows["train"])
+    for number, (estimator, _) in enumerate(models if "validation" in rows else models[:1]):
+        model = estimator.fit(rows["train"])
         metrics, outputs = _evaluate(task, model, output, rows, "validation")
         value, loss = (to_number(metrics.get(f"validation/{metric}", 0.0)) for metric in (name, task.minimised))
         badness = loss if isnan(value) else value if direction == "min" else -value
         fits.append((badness, number, model, metrics, outputs))
     _, number, model, metrics, outputs = min(fits, key=lambda fit: fit[:2])
     test_metrics, test_outputs = _evaluate(task, model, output, rows, "test")
-    parameters = {"model": type(models[number].estimator).__name__, **models[number].parameters}
-    return parameters, {**metrics, **test_metrics}, {**outputs, **test_outputs}
+    estimator, parameters = models[number]
+    return {"model": type(estimator).__name__, **parameters}, {**metrics, **test_metrics}, {**outputs, **test_outputs}
 
 
 def _evaluate(

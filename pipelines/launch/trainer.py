@@ -14,7 +14,6 @@ from pipelines.config import Config
 from pipelines.config.train.train import Train
 from pipelines.data.versions.versions import Version
 from pipelines.launch.assignment import PACKAGES, Assignment
-from pipelines.launch.cluster import may_grow
 from pipelines.launch.own_ray import is_own
 from pipelines.launch.worker_failures import DeathRecorder
 from pipelines.runtime.compat.ray_train import ElasticScalingPolicy, FixedScalingPolicy, ScalingPolicy, in_process_controller
@@ -23,10 +22,8 @@ from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.strategy import strategy_class
 from pipelines.train.workers import COLLECTIVE_SHARE
 
-_STARTS, _START_SECONDS = 120, 5
-"""How many times, and how long each time, Ray waits for resources that its cluster does not have yet."""
-_STOP_SECONDS = 2.0
-"""Time for a controller in this process to take its last step, before its Ray ends."""
+_STARTS, _START_SECONDS = 120, 5  # how many times, and how long each time, Ray waits for resources that its cluster does not have yet
+_STOP_SECONDS = 2.0  # time for a controller in this process to take its last step, before its Ray ends
 _NOT_NEEDED = ("DatasetsCallback", "PlacementGroupCleanerCallback")
 
 
@@ -55,16 +52,15 @@ class Trainer(TorchTrainer):
         return [callback for callback in callbacks if type(callback).__name__ not in _NOT_NEEDED]
 
     def _initialize_and_run_controller(self, **parts: Any) -> Any:
-        if type(parts["scaling_policy"]) is FixedScalingPolicy and not may_grow():
+        may_grow = bool(os.environ.get("RAY_ADDRESS"))  # no machine joins a cluster that we start
+        if type(parts["scaling_policy"]) is FixedScalingPolicy and not may_grow:
             parts["scaling_policy"] = _scaling_on_existing_machines(self.scaling_config)
         if self._left_out and self.scaling_config.elasticity_enabled:  # type: ignore[attr-defined]  # as below
             parts["scaling_policy"] = _scaling_without(self._left_out, self.scaling_config)
-        if is_own() and (run_controller := in_process_controller()):
-            return self._run_here(run_controller, parts)
-        return super()._initialize_and_run_controller(**parts)  # type: ignore[misc]
-
-    def _run_here(self, run_controller: Callable[..., Any], parts: dict[str, Any]) -> Any:
-        os.environ.setdefault("RAY_TRAIN_ENABLE_CONTROLLER_STRUCTURED_LOGGING", "0")  # `ray_output` keeps what it logs
+        run_controller = in_process_controller() if is_own() else None
+        if run_controller is None:
+            return super()._initialize_and_run_controller(**parts)  # type: ignore[misc]
+        os.environ.setdefault("RAY_TRAIN_ENABLE_CONTROLLER_STRUCTURED_LOGGING", "0")  # `RayOutput` keeps what it logs
         self._has_ended.clear()
         try:
             return run_controller(parts, self._must_stop.is_set)
@@ -73,8 +69,6 @@ class Trainer(TorchTrainer):
 
 
 def _scaling_on_existing_machines(scaling: Any) -> ScalingPolicy:
-    """Return a policy with a fixed number of workers, which asks for no machines."""
-
     class OnExistingMachines(FixedScalingPolicy):  # a local class is pickled by value: Ray's controller need not import this package
         def after_controller_start(self, train_run_context: Any) -> None:
             pass
@@ -111,37 +105,19 @@ def create_trainer(
     No worker is placed on the machines of `left_out`, which are ids of Ray's nodes.
     """
     settings = config.train
-    os.environ.setdefault("RAY_TRAIN_ENABLE_PREEMPTION_WATCHER", "0")  # `cluster` asks Ray without an actor and a barrier
+    os.environ.setdefault("RAY_TRAIN_ENABLE_PREEMPTION_WATCHER", "0")  # `restarts` asks Ray without an actor and a barrier
     os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.5")  # how soon Ray sees that workers died or are done
     # Short, since a group that shrinks may first be started on a machine that has just disappeared.
     os.environ.setdefault("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", str(_START_SECONDS))
     strategy = strategy_class(settings)  # raises here if it cannot be imported, before any worker starts
+    # Set in workers before CUDA starts, which happens before our code runs.
     environment = dict(strategy.environment) if gpus else {}
-    assignment = Assignment(
-        config.model_dump(mode="json", by_alias=True),
-        version,
-        run_id,
-        directory.uri,
-        socket.gethostname(),
-        installed_versions((*PACKAGES, *config.task.distributions)),
-    )
-    return Trainer(
-        # Ray's controller would unpickle a `train_loop_config`, and import for it all that a worker needs.
-        partial(work, {"assignment": assignment, **worker_arguments}),
-        # Saving in the background needs a process group on the CPU, even if gradients are summed on GPUs.
-        torch_config=TorchConfig(
-            "cpu:gloo,cuda:nccl" if gpus else "gloo", timeout_s=max(1, round(COLLECTIVE_SHARE * settings.timeout_seconds))
-        ),
-        scaling_config=_scaling(settings, gpus, left_out),
-        run_config=_run(settings, directory, environment),
-        left_out=left_out,
-    )
-
-
-def _run(settings: Train, directory: RunDirectory, environment: dict[str, str]) -> RunConfig:
-    """`environment` is set in workers before CUDA starts, which happens before our code runs."""
+    versions = installed_versions((*PACKAGES, *config.task.distributions))
+    assignment = Assignment(config.model_dump(mode="json", by_alias=True), version, run_id, directory.uri, socket.gethostname(), versions)
+    # Saving in the background needs a process group on the CPU, even if gradients are summed on GPUs.
+    backend = "cpu:gloo,cuda:nccl" if gpus else "gloo"
     parent, _, name = directory.path.rpartition("/")
-    return RunConfig(
+    run = RunConfig(
         name=name,
         storage_path=parent,
         storage_filesystem=directory.filesystem,
@@ -149,6 +125,14 @@ def _run(settings: Train, directory: RunDirectory, environment: dict[str, str]) 
         callbacks=[DeathRecorder(directory.uri)],  # type: ignore[list-item]  # as in _scaling
         failure_config=FailureConfig(max_failures=settings.max_failures, controller_failure_limit=_STARTS),  # type: ignore[call-arg]
         worker_runtime_env={"env_vars": environment} if environment else None,
+    )
+    return Trainer(
+        # Ray's controller would unpickle a `train_loop_config`, and import for it all that a worker needs.
+        partial(work, {"assignment": assignment, **worker_arguments}),
+        torch_config=TorchConfig(backend, timeout_s=max(1, round(COLLECTIVE_SHARE * settings.timeout_seconds))),
+        scaling_config=_scaling(settings, gpus, left_out),
+        run_config=run,
+        left_out=left_out,
     )
 
 

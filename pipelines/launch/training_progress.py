@@ -9,8 +9,7 @@ from pipelines.runtime.progress import Progress, is_json
 from pipelines.tasks.metrics.table import Value, format_value, missing_reasons, numbers_only
 from pipelines.tasks.targets.decision import describe_decision
 
-EPOCH_SECONDS = 2.0
-"""Between two lines about epochs."""
+EPOCH_SECONDS = 2.0  # between two lines about epochs
 
 
 class TrainingProgress:
@@ -20,8 +19,7 @@ class TrainingProgress:
         self._progress = progress or Progress()
         self._epoch, self._last_epoch = 0.0, -EPOCH_SECONDS
         self._attempt, self._last_death, self._died_before_first_step = "", 0.0, False
-        self.record_death: Callable[[str], None] = lambda line: None
-        """Called with the line about workers that died."""
+        self.record_death: Callable[[str], None] = lambda line: None  # called with the line about workers that died
 
     def show(self, written: Mapping[str, Any] | None, deaths: Mapping[str, Any] | None = None) -> None:
         """Print deaths and restarts of workers, the metrics of a new epoch, and the progress if it is due."""
@@ -40,21 +38,14 @@ class TrainingProgress:
         if metrics.get("validation/epoch", 0.0) > self._epoch:
             self._epoch = metrics["validation/epoch"]
             line = f"epoch {self._epoch:.0f} of {written['epochs']}: {_split_line(metrics, 'validation')}"
-            values = split_metrics(metrics, "validation")
-            if self._is_epoch_due(written["epochs"]):
+            values, now = split_metrics(metrics, "validation"), time.monotonic()
+            # As JSON each epoch, as text the last, and of short ones as many as can be read.
+            if is_json() or self._epoch >= written["epochs"] or now - self._last_epoch >= EPOCH_SECONDS:
+                self._last_epoch = now
                 self.say(line, "epoch", epoch=int(self._epoch), epochs=written["epochs"], **metric_fields(values))
-        self._progress.show(written["step"], written["steps"], _line(written), metrics=numbers_only(metrics))
-
-    def _is_epoch_due(self, epochs: int) -> bool:
-        """Whether to print this epoch: as JSON each, as text the last, and of short ones as many as can be read."""
-        now = time.monotonic()
-        is_due = is_json() or self._epoch >= epochs or now - self._last_epoch >= EPOCH_SECONDS
-        if is_due:
-            self._last_epoch = now
-        return is_due
+        self._progress.show(written["step"], written["steps"], _progress_line(written), metrics=numbers_only(metrics))
 
     def say(self, line: str, event: str = "message", **values: Any) -> None:
-        """Print a line that stays."""
         self._progress.say(line, event, **values)
 
     def _report_deaths(self, deaths: Mapping[str, Any], written: Mapping[str, Any] | None) -> None:
@@ -87,7 +78,7 @@ def _worker_list(workers: Iterable[str | int]) -> str:
     return f"worker{'s' if len(ranks) > 1 else ''} {listed}"
 
 
-def _line(written: Mapping[str, Any]) -> str:
+def _progress_line(written: Mapping[str, Any]) -> str:
     metrics, step, steps = written["metrics"], written["step"], written["steps"]
     parts = [f"step {step:,} of {steps:,}"]
     if "train/loss" in metrics:
@@ -106,7 +97,6 @@ def _split_line(metrics: Mapping[str, Value], split: str) -> str:
 
 
 def split_metrics(metrics: Mapping[str, Value], split: str) -> dict[str, Value]:
-    """The metrics of a split, by name."""
     return {name.removeprefix(f"{split}/"): value for name, value in metrics.items() if name.startswith(f"{split}/")}
 
 
@@ -123,7 +113,6 @@ def result_line(metrics: Mapping[str, Value]) -> str:
 
 
 def result_summary(run_id: str, experiment: str, uri: str, trained: Mapping[str, Any], model: str) -> str:
-    """The last lines: the result, and where it is logged."""
     splits = [split for split in ("validation", "test") if any(name.startswith(f"{split}/") for name in trained["metrics"])]
     rows, steps, seconds = trained["rows"], trained["steps"], trained["seconds"]
     best = f"best epoch, {trained['best_epoch']} of {trained['epochs']}"

@@ -5,26 +5,22 @@ import logging
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
-from functools import partial
 from typing import Any
 
 from pipelines import tracking
 from pipelines.config import Config
 from pipelines.config.messages.words import show_count
+from pipelines.config.train.base import Profile
 from pipelines.data.versions.cross_validation import open_fold
 from pipelines.data.versions.versions import Version
-from pipelines.errors import TrackingError, TrainingError
-from pipelines.launch.assignment import work
+from pipelines.errors import LockstepError, TrackingError, TrainingError
 from pipelines.launch.checks import check_training
-from pipelines.launch.cluster import RayOutput, cluster, host_names, job_tags, uses_gpus, warn_of_missing_cpus
-from pipelines.launch.diagnostics import file_diagnostics
+from pipelines.launch.cluster import RayOutput, cluster, job_tags, uses_gpus, warn_of_missing_cpus
 from pipelines.launch.initial_weights import InitialWeights, add_digest, has_initial_weights, initial_weights, write_initial_weights
-from pipelines.launch.preemption import Preemption
-from pipelines.launch.restarts import watch
-from pipelines.launch.trainer import create_trainer
+from pipelines.launch.restarts import forget_messages, train_through_restarts
 from pipelines.launch.training_progress import TrainingProgress, metric_fields, result_line, result_summary
-from pipelines.monitor.heartbeat import HEARTBEATS, HUNG
-from pipelines.monitor.worker_monitor import WorkerMonitor
+from pipelines.monitor.heartbeat import HUNG
+from pipelines.monitor.profile import PROFILE
 from pipelines.report.filing import REPORT, file_report
 from pipelines.report.run_data import INIT_FROM
 from pipelines.runtime.notebook_html import html_summary, metrics_table
@@ -33,16 +29,13 @@ from pipelines.serving import model as serve
 from pipelines.tasks.metrics.table import missing_reasons, numbers_only
 from pipelines.tracking.cross_validation import FOLD, PARENT, file_metrics
 from pipelines.train.checkpoint.checkpoint_record import newest_step
-from pipelines.train.checkpoint.run_directory import ATTEMPT, DEATHS, FAILURE, PROGRESS, STOP, WEIGHTS, RunDirectory
+from pipelines.train.checkpoint.run_directory import WEIGHTS, RunDirectory
 from pipelines.train.run_context import left_out_rows, total_steps
 from pipelines.train.strategy import strategy_class
 
 log = logging.getLogger(__name__)
 
-_AWAY_SECONDS = 600.0
-"""How long a finished training waits for a tracking server that does not answer."""
-_RAY_STATE = "checkpoint_manager_snapshot.json"
-"""Ray's own list of checkpoints, all of which it expects to exist. We delete old checkpoints, and do not need the list."""
+_AWAY_SECONDS = 600.0  # how long a finished training waits for a tracking server that does not answer
 
 
 @dataclass(frozen=True)
@@ -59,7 +52,6 @@ class Result:
     """Time in training steps."""
 
     def _repr_html_(self) -> str:
-        """The table of metrics that a notebook shows."""
         lines = (f"model {self.model}", f"run {self.run_id}", f"{show_count(self.rows, 'row')} in {self.seconds:.1f} s of training")
         return html_summary("training", metrics_table(self.metrics), lines)
 
@@ -80,19 +72,21 @@ def train(config: Config, version: Version | None = None, parent_run_id: str = "
         warn_of_missing_cpus(config.train)
         tags = {**job_tags(), "rows.left_out_of_an_epoch": str(left_out_rows(config, version.rows("train")))}
         tags["workers"] = " to ".join(map(str, sorted(set(config.train.workers_range))))
-        tags |= _fold_tags(config, parent_run_id)
+        # By these, a cross-validation finds the training of a fold.
+        tags |= {FOLD: str(config.train.fold)} if config.train.fold is not None else {}
+        tags |= {PARENT: parent_run_id} if parent_run_id else {}
         with tracking.tracked_run(lambda: tracking.open_training(config, version, tags), ends_job=not parent_run_id) as run:
-            progress.say(_opening(config, version, run, gpus))
+            progress.say(_describe_start(config, version, run, gpus))
             directory = _prepare_directory(initial, run, progress)
             try:
                 with strategy_class(config.train).actors(config.train) as actors:
-                    trained = _train_on_workers(config, version, run, directory, progress, gpus=gpus, actors=actors)
+                    trained = train_through_restarts(config, version, run, directory, progress, gpus=gpus, actors=actors)
             except TrainingError:
-                _file_diagnostics(config, run, directory, progress)
+                _file_diagnostics(run, directory, config.train.profile, progress)
                 raise
             finally:
                 _keep_output(output, directory, progress)
-            _file_diagnostics(config, run, directory, progress)
+            _file_diagnostics(run, directory, config.train.profile, progress)
             result = _log_model(config, version, run, directory, trained)
     fields = {"run_id": result.run_id, "model": result.model, "model_digest": result.model_digest, **metric_fields(trained["metrics"])}
     lines = result_summary(run.run_id, config.experiment, config.tracking.uri, trained, result.model)
@@ -115,15 +109,33 @@ def find_result(config: Config) -> Result | None:
     return result
 
 
-def _fold_tags(config: Config, parent_run_id: str) -> dict[str, str]:
-    """The tags by which a cross-validation finds the training of a fold."""
-    tags = {FOLD: "" if config.train.fold is None else str(config.train.fold), PARENT: parent_run_id}
-    return {name: text for name, text in tags.items() if text}
-
-
-def _file_diagnostics(config: Config, run: tracking.TrainingRun, directory: RunDirectory, progress: TrainingProgress) -> None:
-    for line in file_diagnostics(run, directory, config.train.profile):
+def _file_diagnostics(run: tracking.TrainingRun, directory: RunDirectory, settings: Profile, progress: TrainingProgress) -> None:
+    """File the workers' profiles, and what hung workers waited for, in MLflow. A failure is logged, and the files stay in the directory."""
+    try:
+        names_by_folder = {folder: directory.names(folder) for folder in (PROFILE, HUNG)}
+        for folder, names in names_by_folder.items():
+            for name in names:
+                if (content := directory.get(f"{folder}/{name}")) is not None:
+                    run.file(f"{folder}/{name}", content)
+    except LockstepError as error:
+        log.warning("%s/%s and /%s are not filed in the run: %s", directory.uri, PROFILE, HUNG, error)
+        return
+    for line in _profile_lines(settings, names_by_folder[PROFILE]):
         progress.say(line)
+    if names_by_folder[HUNG]:
+        progress.say(f"what hung workers waited for is filed under {HUNG}/")
+
+
+def _profile_lines(settings: Profile, names: list[str]) -> list[str]:
+    if settings.steps is None:
+        return []
+    missing = [rank for rank in dict.fromkeys(settings.ranks) if f"rank-{rank}.trace.json.gz" not in names]
+    steps = "steps {:,} to {:,}".format(*settings.steps)
+    lines = [f"the profile of {steps} is filed under {PROFILE}/; https://ui.perfetto.dev opens its traces"] if names else []
+    if missing:
+        workers = ", ".join(map(str, missing))
+        lines.append(f"train.profile: there is no profile of worker {workers}, which did not exist or did not come to {steps}")
+    return lines
 
 
 def _keep_output(output: RayOutput, directory: RunDirectory, progress: TrainingProgress) -> None:
@@ -135,70 +147,34 @@ def _keep_output(output: RayOutput, directory: RunDirectory, progress: TrainingP
         log.warning("what Ray printed is lost: %s", error)
 
 
-def _train_on_workers(
-    config: Config,
-    version: Version,
-    run: tracking.TrainingRun,
-    directory: RunDirectory,
-    progress: TrainingProgress,
-    **worker_arguments: Any,
-) -> dict[str, Any]:
-    """Return rank 0's result. A group that is slowed by machines, or is about to lose some, saves, and starts again without them."""
-    left_out: tuple[str, ...] = ()
-    progress.record_death = partial(run.add_line, "deaths")
-    while True:
-        trainer = create_trainer(work, config, version, run.run_id, directory, left_out=left_out, **worker_arguments)
-        worker_monitor, preemption = WorkerMonitor(directory, progress.say, run.tag), Preemption(directory, progress.say)
-        trained = watch(trainer, directory, progress, lambda: run.set_status("KILLED"), worker_monitor.poll, preemption.poll)
-        leaving = () if trained["finished"] else (*trained["left_out"], *preemption.nodes)
-        if not leaving:
-            return trained
-        left_out += leaving
-        host_list = ", ".join(host_names(left_out))
-        why = "which is about to be taken away" if preemption.nodes else "where a worker is too slow"
-        progress.say(f"saved after step {trained['steps']:,}; the run goes on without {host_list}, {why}")
-        run.tag({"machines.left_out": host_list})
-        _forget_messages(directory)
-
-
-def _opening(config: Config, version: Version, run: tracking.TrainingRun, gpus: bool) -> str:
+def _describe_start(config: Config, version: Version, run: tracking.TrainingRun, gpus: bool) -> str:
     settings, rows = config.train, version.rows("train")
+    beginning = "starts"
+    if run.is_resumed:
+        step = newest_step(RunDirectory(run.folder))
+        beginning = "begins again, since no checkpoint was saved" if step is None else f"resumes after step {step:,}"
     left_out, adjective = left_out_rows(config, rows), "different" if settings.shuffle else "the same"
     least, most = settings.workers_range
     return (
-        f"run {run.run_id} {_beginning(run)}: {rows:,} rows of {version.root}, "
+        f"run {run.run_id} {beginning}: {rows:,} rows of {version.root}, "
         f"{total_steps(config, rows):,} {settings.strategy.describe_steps(settings)} in at most {show_count(settings.epochs, 'epoch')}"
         f"{f' ({left_out} rows left out of each, {adjective} ones every time)' if left_out else ''}, "
         f"on {show_count(most if least == most else f'{least} to {most}', 'worker')} with {'a GPU each' if gpus else 'CPUs'}"
     )
 
 
-def _beginning(run: tracking.TrainingRun) -> str:
-    if not run.is_resumed:
-        return "starts"
-    step = newest_step(RunDirectory(run.folder))
-    return "begins again, since no checkpoint was saved" if step is None else f"resumes after step {step:,}"
-
-
 def _prepare_directory(initial: InitialWeights | None, run: tracking.TrainingRun, progress: TrainingProgress) -> RunDirectory:
     """The run's directory, without the messages of an earlier command, and with the initial weights. Says which of them fit."""
     directory = RunDirectory(run.folder)
-    _forget_messages(directory)
+    forget_messages(directory)
     if initial and initial.fit:
         progress.say(initial.fit.describe(), "init_from", **initial.fit.to_values())
-        run.file(INIT_FROM, initial.to_file())
+        run.file(INIT_FROM, json.dumps(initial.fit.to_values(), indent=1).encode())
     write_initial_weights(initial, directory)
     return directory
 
 
-def _forget_messages(directory: RunDirectory) -> None:
-    """Remove what an earlier group of workers, its driver and Ray have left for each other."""
-    for name in (STOP, ATTEMPT, DEATHS, FAILURE, PROGRESS, HEARTBEATS, HUNG, _RAY_STATE):
-        directory.remove(name)
-
-
 def _log_model(config: Config, version: Version, run: tracking.TrainingRun, directory: RunDirectory, trained: Mapping[str, Any]) -> Result:
-    """Send the remaining metrics, and log the best epoch's model."""
     if not tracking.is_reachable(config.tracking.uri, _AWAY_SECONDS):
         raise TrackingError(
             f"the model is trained and saved in {directory.path}, but {config.tracking.uri} has not answered for "
@@ -213,16 +189,11 @@ def _log_model(config: Config, version: Version, run: tracking.TrainingRun, dire
     model = serve.log_model(config, version.manifest, weights, run.run_id, tracking.final_step(steps), trained["decision"])
     if config.train.fold is not None:
         file_metrics(run, metrics)  # before the tag by which a run counts as finished
-    run.tag({tracking.MODEL_DIGEST: digest, **_remarks(trained)})
+    reasons = missing_reasons(trained["metrics"])
+    remarks = {tracking.UNDEFINED: json.dumps(reasons) if reasons else "", tracking.REMARKS: "\n".join(trained["remarks"])}
+    run.tag({tracking.MODEL_DIGEST: digest, **{name: text for name, text in remarks.items() if text}})
     file_report(run, version)
     run.describe(tracking.describe_training(config, version.manifest, result_line(trained["metrics"]), trained, run.artifact_page(REPORT)))
     result = Result(run.run_id, model, digest, metrics, trained["rows"], trained["seconds"])
     run.file(tracking.RESULT, json.dumps(asdict(result)).encode())
     return result
-
-
-def _remarks(trained: Mapping[str, Any]) -> dict[str, str]:
-    """Tags with remarks on the metrics, and the reasons why some have no value."""
-    reasons = missing_reasons(trained["metrics"])
-    tags = {tracking.UNDEFINED: json.dumps(reasons) if reasons else "", tracking.REMARKS: "\n".join(trained["remarks"])}
-    return {name: text for name, text in tags.items() if text}

@@ -75,8 +75,16 @@ def verdict(comparison: ReplayComparison, digest: str, recorded_digest: str) -> 
     `digest` is empty if the second training did not run to its end, `recorded_digest` if neither MLflow nor the run's directory
     has it.
     """
-    if comparison.loss or comparison.tensors:
-        return False, f"differs: {'; '.join(_differences(comparison))}"
+    differences = []
+    if comparison.loss:
+        step, logged_loss, loss = comparison.loss
+        differences.append(f"step {step} is the first whose loss differs, {loss!r} now and {logged_loss!r} in the run")
+    if comparison.tensors:
+        step, names = comparison.tensors
+        before = max((saved for saved in comparison.saved if saved < step), default=0)
+        differences.append(f"after step {step}, {len(names)} tensors differ, the first is {names[0]}; after step {before} none did")
+    if differences:
+        return False, f"differs: {'; '.join(differences)}"
     if digest and recorded_digest and digest != recorded_digest:
         return False, f"differs: the model is {digest}, but {recorded_digest} in the run, although no step differs"
     equal_parts = [f"the losses of {comparison.losses:,} steps"] if comparison.losses else []
@@ -88,22 +96,13 @@ def verdict(comparison: ReplayComparison, digest: str, recorded_digest: str) -> 
     return True, f"identical: {', '.join(equal_parts)}"
 
 
-def _differences(comparison: ReplayComparison) -> list[str]:
-    differences = []
-    if comparison.loss:
-        step, logged_loss, loss = comparison.loss
-        differences.append(f"step {step} is the first whose loss differs, {loss!r} now and {logged_loss!r} in the run")
-    if comparison.tensors:
-        step, names = comparison.tensors
-        before = max((saved for saved in comparison.saved if saved < step), default=0)
-        differences.append(f"after step {step}, {len(names)} tensors differ, the first is {names[0]}; after step {before} none did")
-    return differences
-
-
 def _load_digests(run: TrainingRecord, directory: RunDirectory, steps: int | None) -> tuple[DigestLog, str]:
     """The run's digest log and its model's digest. Raises TrainingError if they are not enough to verify the run, or its
     first `steps` steps."""
-    digest_log, filed = read_digest_log(directory), run.tags.get(MODEL_DIGEST) or _directory_model_digest(directory)
+    digest_log, filed = read_digest_log(directory), run.tags.get(MODEL_DIGEST)
+    if not filed:  # MLflow has lost it, but the directory may still have the model
+        content = directory.get_with_checksum(WEIGHTS)
+        filed = "" if content is None else model_digest(from_bytes(content))
     if not (digest_log.losses or filed):
         raise TrainingError(
             f"run {run.run_id} has neither losses in {directory.path} nor its model's digest in MLflow, "
@@ -114,12 +113,6 @@ def _load_digests(run: TrainingRecord, directory: RunDirectory, steps: int | Non
             f"{directory.path} has no losses of the first {steps} steps of run {run.run_id}; verify the whole run, without --steps"
         )
     return digest_log, filed
-
-
-def _directory_model_digest(directory: RunDirectory) -> str:
-    """The digest of the model in the run's directory; empty if there is no model any more."""
-    content = directory.get_with_checksum(WEIGHTS)
-    return "" if content is None else model_digest(from_bytes(content))
 
 
 def _replay_config(config: Config) -> Config:

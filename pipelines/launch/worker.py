@@ -39,8 +39,7 @@ from pipelines.train.step_statistics import Flags, StepResult
 from pipelines.train.strategy import Strategy, create_strategy
 from pipelines.train.workers import COLLECTIVE_SHARE, WorkerContext, all_gather_object
 
-LAST_WORDS_SECONDS = 5.0
-"""Time to send the remaining metrics after training; the driver sends the rest."""
+LAST_WORDS_SECONDS = 5.0  # time to send the remaining metrics after training; the driver sends the rest
 
 
 def train_on_worker(settings: dict[str, Any]) -> dict[str, Any]:
@@ -67,13 +66,9 @@ def run_attempt(assignment: Assignment, train: Callable[[Assignment, RunDirector
         directory.put_json(FAILURE, describe_failure(error))
         raise
     finally:
-        _leave_alone_group()
-
-
-def _leave_alone_group() -> None:
-    """Destroy the process group of a single worker, whose threads would live until the interpreter ends. Ray destroys all others."""
-    if dist.is_initialized() and dist.get_world_size() == 1:
-        dist.destroy_process_group()
+        # The threads of a single worker's group would live until the interpreter ends. Ray destroys all other groups.
+        if dist.is_initialized() and dist.get_world_size() == 1:
+            dist.destroy_process_group()
 
 
 def check_installed(assignment: Assignment) -> None:
@@ -89,9 +84,30 @@ def describe_failure(error: LockstepError) -> dict[str, str]:
 
 def _train(actors: Sequence[Any], assignment: Assignment, directory: RunDirectory) -> dict[str, Any]:
     config, context = config_and_context(assignment)
-    local_rank = ray.train.get_context().get_local_rank()
-    with _node_metrics(config, assignment, local_rank), Heartbeat(directory, context, config.train.timeout_seconds) as heartbeat:
-        return _fit(config, assignment, directory, context, heartbeat, actors)
+    with _node_metrics(config, assignment), Heartbeat(directory, context, config.train.timeout_seconds) as heartbeat:
+        task, strategy, checkpoints = prepare_training(config, assignment, directory, context)
+        is_first = context.rank == 0
+        reports = _create_reports(config, assignment, directory, heartbeat, context) if is_first else Reports(directory, heartbeat)
+        unsent: list[Any] = []
+
+        def put_profile(name: str, content: bytes) -> None:
+            directory.put(f"{PROFILE}/{name}", content)
+
+        profiler = StepProfiler(config.train.profile, strategy.clock, context.device, context.rank, put_profile)
+        reports.begins = profiler.begin
+        heartbeat.watch(strategy.clock, lambda: len(strategy.mesh.worker_shards(config.train.shards)))
+        try:
+            strategy.connect(actors)
+            trained = Loop(config, assignment.version, task, strategy, checkpoints, reports).run()
+            if isinstance(reports, TrackedReports):
+                reports.note_end(trained.steps)
+            if trained.finished and (weights := strategy.weights()):
+                directory.put_with_checksum(WEIGHTS, to_bytes(weights))
+        finally:
+            profiler.close()
+            if isinstance(reports, TrackedReports):
+                unsent = reports.finish(LAST_WORDS_SECONDS)
+        return {**asdict(trained), "unsent": unsent}
 
 
 def config_and_context(assignment: Assignment) -> tuple[Config, WorkerContext]:
@@ -107,13 +123,12 @@ def prepare_training(
     config: Config, assignment: Assignment, directory: RunDirectory, context: WorkerContext
 ) -> tuple[Task, Strategy, Checkpoints]:
     """Create what a loop needs."""
+    settings = config.train
     task = build_task(config.task, assignment.version.manifest)
-    read_weights = partial(_initial_weights, directory) if config.train.init_from.is_given else None
-    strategy = create_strategy(config.train, task, context, read_weights)
-    timeout_seconds = COLLECTIVE_SHARE * config.train.timeout_seconds
-    flags = config.train.strategy.flags_for_one_worker(config.train)
-    checkpoints = Checkpoints(directory, context, config.train.checkpoint.keep, timeout_seconds, flags)
-    return task, strategy, checkpoints
+    strategy = create_strategy(settings, task, context, partial(_initial_weights, directory) if settings.init_from.is_given else None)
+    timeout_seconds = COLLECTIVE_SHARE * settings.timeout_seconds
+    flags = settings.strategy.flags_for_one_worker(settings)
+    return task, strategy, Checkpoints(directory, context, settings.checkpoint.keep, timeout_seconds, flags)
 
 
 def _initial_weights(directory: RunDirectory) -> dict[str, Tensor]:
@@ -124,50 +139,20 @@ def _initial_weights(directory: RunDirectory) -> dict[str, Tensor]:
     return from_bytes(content)
 
 
-def _fit(
-    config: Config,
-    assignment: Assignment,
-    directory: RunDirectory,
-    context: WorkerContext,
-    heartbeat: Heartbeat,
-    actors: Sequence[Any],
-) -> dict[str, Any]:
-    task, strategy, checkpoints = prepare_training(config, assignment, directory, context)
-    reports = _reports(config, assignment, directory, heartbeat, context.world_size) if context.rank == 0 else Reports(directory, heartbeat)
-    unsent: list[Any] = []
-    profiler = StepProfiler(config.train.profile, strategy.clock, context.device, context.rank, partial(_put_profile, directory))
-    reports.begins = profiler.begin
-    heartbeat.watch(strategy.clock, lambda: len(strategy.mesh.worker_shards(config.train.shards)))
-    try:
-        strategy.connect(actors)
-        trained = Loop(config, assignment.version, task, strategy, checkpoints, reports).run()
-        if isinstance(reports, TrackedReports):
-            reports.note_end(trained.steps)
-        if trained.finished and (weights := strategy.weights()):
-            directory.put_with_checksum(WEIGHTS, to_bytes(weights))
-    finally:
-        profiler.close()
-        if isinstance(reports, TrackedReports):
-            unsent = reports.finish(LAST_WORDS_SECONDS)
-    return {**asdict(trained), "unsent": unsent}
-
-
-def _put_profile(directory: RunDirectory, name: str, content: bytes) -> None:
-    directory.put(f"{PROFILE}/{name}", content)
-
-
-def _reports(config: Config, assignment: Assignment, directory: RunDirectory, heartbeat: Heartbeat, workers: int) -> TrackedReports:
+def _create_reports(
+    config: Config, assignment: Assignment, directory: RunDirectory, heartbeat: Heartbeat, context: WorkerContext
+) -> TrackedReports:
     from pipelines import tracking
 
     sender = tracking.Sender(config.tracking.uri, assignment.run_id, config.tracking.log_every_seconds)
     steps = total_steps(config, assignment.version.rows("train"))
     gauges = Gauges(config.name, assignment.run_id, steps)
-    return TrackedReports(directory, heartbeat, sender, gauges, steps, config.train.epochs, workers)
+    return TrackedReports(directory, heartbeat, sender, gauges, steps, config.train.epochs, context.world_size)
 
 
-def _node_metrics(config: Config, assignment: Assignment, local_rank: int) -> AbstractContextManager[None]:
+def _node_metrics(config: Config, assignment: Assignment) -> AbstractContextManager[None]:
     """Log the node's system metrics, on one worker of each node. Raises TrackingError if the node cannot reach the driver's MLflow."""
-    if local_rank:
+    if ray.train.get_context().get_local_rank():
         return nullcontext()
     import_modules(["pipelines.tracking"])
     from pipelines import tracking
@@ -180,12 +165,9 @@ def _node_metrics(config: Config, assignment: Assignment, local_rank: int) -> Ab
 class ReplayComparison:
     """Steps compared with a digest log, and the first differences; the same on all workers."""
 
-    losses: int = 0
-    """Steps whose losses were compared."""
-    saved: list[int] = field(default_factory=list)
-    """Steps after which model and optimizer were compared."""
-    loss: tuple[int, float, float] | None = None
-    """The first step whose loss differs, its logged loss, and its loss now."""
+    losses: int = 0  # steps whose losses were compared
+    saved: list[int] = field(default_factory=list)  # steps after which model and optimizer were compared
+    loss: tuple[int, float, float] | None = None  # the first step whose loss differs, its logged loss, and its loss now
     tensors: tuple[int, list[str]] | None = None
     """The first of `saved` after which tensors differ, and their names, those of the model first."""
 

@@ -15,16 +15,13 @@ from pipelines.train.checkpoint.run_directory import DEATHS, RunDirectory
 log = logging.getLogger(__name__)
 
 _REASON_LENGTH = 200
+# What Gloo and NCCL say in a worker whose peer is gone.
 _CONNECTION = re.compile(
     r"[Cc]onnection (closed|reset|refused)|[Bb]roken pipe|[Ss]ocket (closed|error)|remote (process|peer)|NCCL.*(remote|peer)"
 )
-"""What Gloo and NCCL say in a worker whose peer is gone."""
+# What NCCL and torch say where a container limits it.
 _NO_SHARED_MEMORY = re.compile(r"creating shared memory segment|No space left on device.*/dev/shm|/dev/shm.*No space left on device")
-"""What NCCL and torch say where a container limits it."""
-
-
-_UNKNOWN_END = "connection error code 2"
-"""Ray's words for a process whose connection ended without a word."""
+_UNKNOWN_END = "connection error code 2"  # Ray's words for a process whose connection ended without a word
 
 
 class DeathRecorder(UserCallback):
@@ -67,14 +64,9 @@ def describe_death(error: Exception) -> str:
     text = _text(error)
     lines = text.splitlines()
     reason = (lines[0] if lines else type(error).__name__)[:_REASON_LENGTH]
-    if _is_gone(error) and (signal := _signal(text)):
-        reason = f"{reason.removesuffix('.')}: {signal}"
+    if _is_gone(error):  # SIGKILL and a crash look alike to Ray
+        unknown = "by SIGKILL, as the kernel sends where memory is full, or by a crash such as SIGSEGV" if _UNKNOWN_END in text else ""
+        named = re.search(r"\bSIG[A-Z]{3,}\b", text)
+        if signal := unknown or (f"by {named[0]}" if named else ""):
+            reason = f"{reason.removesuffix('.')}: {signal}"
     return f"{reason}; {SHARED_MEMORY} is full: {SHARED_MEMORY_REMEDY}" if _NO_SHARED_MEMORY.search(text) else reason
-
-
-def _signal(text: str) -> str:
-    """The signal that ended a process, in words, as far as Ray knows it: SIGKILL and a crash look alike to it."""
-    if _UNKNOWN_END in text:
-        return "by SIGKILL, as the kernel sends where memory is full, or by a crash such as SIGSEGV"
-    named = re.search(r"\bSIG[A-Z]{3,}\b", text)
-    return f"by {named[0]}" if named else ""

@@ -25,56 +25,6 @@ from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.step_clock import OTHER, PHASES, StepClock
 from pipelines.train.workers import COLLECTIVE_SHARE, WAITING_FUNCTIONS, WorkerContext
 
-
-@dataclass(frozen=True)
-class WorkerBeat:
-    """One heartbeat of a worker. Every entry has a default, since a beat may be of another version."""
-
-    beat: int = 0
-    """Counts the worker's beats."""
-    time: float = 0.0
-    """Seconds since 1970, by the worker's clock."""
-    world_size: int = 0
-    host: str = ""
-    node: str = ""
-    """Ray's id of the machine."""
-    process: int = 0
-    step: int = 0
-    """The step of the run that the worker executes, counted from 0."""
-    phase: str = ""
-    phase_seconds: float = 0.0
-    """How long the phase has lasted."""
-    steps: int = 0
-    """Steps that the worker has begun since it started."""
-    shards: int = 1
-    """Shards that it owns."""
-    seconds: Mapping[str, float] = field(default_factory=dict)
-    """Since it started, by phase."""
-    place: str = ""
-    """The line of code that it executes."""
-    waits: bool = False
-    """Whether that line waits for other workers."""
-    failed: bool = False
-
-
-def describe_position(beat: WorkerBeat) -> str:
-    """Describe the step and phase of a worker in words."""
-    if not beat.steps:
-        return "starting"
-    number = f"step {beat.step + 1:,}"
-    return f"between two steps, after {number}" if beat.phase == OTHER else f"in {beat.phase} of {number}"
-
-
-def parse_beat(values: Mapping[str, Any]) -> WorkerBeat:
-    return WorkerBeat(**{entry.name: values[entry.name] for entry in fields(WorkerBeat) if entry.name in values})
-
-
-def newest_group(beats: Mapping[int, WorkerBeat]) -> dict[int, WorkerBeat]:
-    """Return the beats of the group of workers that is alive, by rank. Files of a larger group before it remain in the directory."""
-    newest = max(beats.values(), key=lambda beat: beat.time, default=WorkerBeat())
-    return {rank: beat for rank, beat in sorted(beats.items()) if rank < newest.world_size == beat.world_size}
-
-
 log = logging.getLogger(__name__)
 
 HEARTBEATS, HUNG = "heartbeats", "hung"
@@ -91,6 +41,44 @@ _STANDARD = sysconfig.get_path("stdlib")
 _TIMED_OUT = ("Timed out waiting", "timed out", "timeout", "Timeout")
 
 
+@dataclass(frozen=True)
+class WorkerBeat:
+    """One heartbeat of a worker. Every entry has a default, since a beat may be of another version."""
+
+    beat: int = 0  # counts the worker's beats
+    time: float = 0.0  # seconds since 1970, by the worker's clock
+    world_size: int = 0
+    host: str = ""
+    node: str = ""  # Ray's id of the machine
+    process: int = 0
+    step: int = 0  # the step of the run that the worker executes, counted from 0
+    phase: str = ""
+    phase_seconds: float = 0.0  # how long the phase has lasted
+    steps: int = 0  # steps that the worker has begun since it started
+    shards: int = 1  # shards that it owns
+    seconds: Mapping[str, float] = field(default_factory=dict)  # since it started, by phase
+    place: str = ""  # the line of code that it executes
+    waits: bool = False  # whether that line waits for other workers
+    failed: bool = False
+
+
+def describe_position(beat: WorkerBeat) -> str:
+    if not beat.steps:
+        return "starting"
+    number = f"step {beat.step + 1:,}"
+    return f"between two steps, after {number}" if beat.phase == OTHER else f"in {beat.phase} of {number}"
+
+
+def parse_beat(values: Mapping[str, Any]) -> WorkerBeat:
+    return WorkerBeat(**{entry.name: values[entry.name] for entry in fields(WorkerBeat) if entry.name in values})
+
+
+def newest_group(beats: Mapping[int, WorkerBeat]) -> dict[int, WorkerBeat]:
+    """Return the beats of the group of workers that is alive, by rank. Files of a larger group before it remain in the directory."""
+    newest = max(beats.values(), key=lambda beat: beat.time, default=WorkerBeat())
+    return {rank: beat for rank, beat in sorted(beats.items()) if rank < newest.world_size == beat.world_size}
+
+
 class Heartbeat:
     """Writes this worker's heartbeat while the `with` block lasts."""
 
@@ -99,9 +87,8 @@ class Heartbeat:
         self._seconds = min(timeout_seconds / _BEATS, _LONGEST_SECONDS)
         self._trainer, self._beats = get_ident(), 0
         self._stop = Event()
-        self._thread = Thread(target=self._work, name="heartbeat", daemon=True)
-        self.step = 0
-        """The step of the run that this worker executes."""
+        self._thread = Thread(target=self._beat_until_stopped, name="heartbeat", daemon=True)
+        self.step = 0  # the step of the run that this worker executes
         self._clock: StepClock | None = None
         self._shards: Callable[[], int] = lambda: 1
 
@@ -124,10 +111,15 @@ class Heartbeat:
         if isinstance(error, RuntimeError) and any(words in str(error) for words in _TIMED_OUT):
             cause = f"a collective operation waited {self._timeout * COLLECTIVE_SHARE:g} s for {self._missing_workers()}"
             log.warning("worker %d: %s", self._context.rank, cause)
-            self._write_diagnostics(cause)
+            try:  # what this worker waited for, by its own clock and by torch's flight recorder
+                beat = self._directory.glance(self._file(self._context.rank)) or {}
+                diagnostics = {"told": cause, **beat, "last_collectives": last_collectives(_COLLECTIVES_IN_DIAGNOSTICS)}
+                self._directory.put_json(f"{HUNG}/{self._context.rank}.json", diagnostics, durable=False)
+            except TrainingError as failure:
+                log.warning("%s", failure)
             raise TrainingError(f"{cause}; check that machine, or raise train.timeout_seconds if a step may take that long") from error
 
-    def _work(self) -> None:
+    def _beat_until_stopped(self) -> None:
         while not self._stop.wait(self._seconds):
             self._beat()
 
@@ -156,15 +148,6 @@ class Heartbeat:
         try:
             self._directory.put_json(self._file(self._context.rank), asdict(beat), durable=False)
         except TrainingError as error:  # heartbeats may fail; if the store stays down, saving a checkpoint raises
-            log.warning("%s", error)
-
-    def _write_diagnostics(self, cause: str) -> None:
-        """Write what this worker waited for, by its own clock and by torch's flight recorder."""
-        try:
-            beat = self._directory.glance(self._file(self._context.rank)) or {}
-            diagnostics = {"told": cause, **beat, "last_collectives": last_collectives(_COLLECTIVES_IN_DIAGNOSTICS)}
-            self._directory.put_json(f"{HUNG}/{self._context.rank}.json", diagnostics, durable=False)
-        except TrainingError as error:
             log.warning("%s", error)
 
     def _missing_workers(self) -> str:
@@ -204,8 +187,8 @@ def _beat_from(beats: dict[int, Any], rank: int) -> WorkerBeat:
 
 
 def _describe_workers(ranks: list[int], state: str, beats: dict[int, Any]) -> str:
-    return f"{', '.join(_describe_worker(rank, _beat_from(beats, rank)) for rank in ranks)}, which {state}"
-
-
-def _describe_worker(rank: int, beat: WorkerBeat) -> str:
-    return f"worker {rank}{f' {describe_position(beat)},' if beat.steps else ''}{f' in {beat.place}' if beat.place else ''}"
+    workers = []
+    for rank in ranks:
+        beat = _beat_from(beats, rank)
+        workers.append(f"worker {rank}{f' {describe_position(beat)},' if beat.steps else ''}{f' in {beat.place}' if beat.place else ''}")
+    return f"{', '.join(workers)}, which {state}"

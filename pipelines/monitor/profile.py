@@ -20,39 +20,29 @@ from pipelines.train.step_clock import StepClock
 
 log = logging.getLogger(__name__)
 
-PROFILE = "profile"
-"""Folder of the run's directory, and of the run's artifacts."""
-DEAREST = 40
-"""Operators in the table."""
+PROFILE = "profile"  # folder of the run's directory, and of the run's artifacts
+DEAREST = 40  # operators in the table
 _STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
-_RESET_PEAK = "5"
 
 
 class PeaksByPhase:
     """`end` is called at the end of each phase."""
 
     def __init__(self) -> None:
-        self.bytes: dict[str, int] = {}
-        """By phase: the largest peak so far; empty on systems that do not count it."""
-        _reset()
+        self.bytes: dict[str, int] = {}  # by phase: the largest peak so far; empty on systems that do not count it
+        self._reset()
 
     def end(self, phase: str) -> None:
-        if peak := _peak():
+        lines = []
+        with suppress(OSError):
+            lines = _STATUS.read_text(encoding="utf-8").splitlines()
+        if peak := next((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:")), 0):
             self.bytes[phase] = max(peak, self.bytes.get(phase, 0))
-            _reset()
+            self._reset()
 
-
-def _peak() -> int:
-    with suppress(OSError):
-        for line in _STATUS.read_text(encoding="utf-8").splitlines():
-            if line.startswith("VmHWM:"):
-                return int(line.split()[1]) * 1024
-    return 0
-
-
-def _reset() -> None:
-    with suppress(OSError):  # then every phase has the peak so far
-        _CLEAR.write_text(_RESET_PEAK, encoding="utf-8")
+    def _reset(self) -> None:
+        with suppress(OSError):  # then every phase has the peak so far
+            _CLEAR.write_text("5", encoding="utf-8")
 
 
 class StepProfiler:
@@ -70,7 +60,9 @@ class StepProfiler:
         if not self._last:
             return
         try:
-            self._leave_step()
+            if self._range is not None:
+                self._range.__exit__(None, None, None)
+                self._range = None
             if self._profile is None and self._first <= step <= self._last:
                 self._start()
             if self._profile is not None and step > self._last:
@@ -83,7 +75,6 @@ class StepProfiler:
             log.warning("worker %d: no profile, since it failed: %s: %s", self._rank, type(error).__name__, error)
 
     def close(self) -> None:
-        """The last step has ended."""
         if self._profile is not None:
             self.begin(self._last + 1)
 
@@ -96,11 +87,6 @@ class StepProfiler:
             self._clock.observe = self._peaks.end
         self._profile = profile(activities=activities)
         self._profile.start()
-
-    def _leave_step(self) -> None:
-        if self._range is not None:
-            self._range.__exit__(None, None, None)
-            self._range = None
 
     def _give_up(self) -> None:
         """Stop whatever records: it takes time and memory, and reading peaks by phase resets the peak of the whole process."""

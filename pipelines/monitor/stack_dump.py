@@ -11,9 +11,8 @@ import subprocess
 import sys
 import sysconfig
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import ray
 from ray.exceptions import GetTimeoutError, RayError
@@ -25,8 +24,7 @@ from pipelines.monitor.worker_monitor import read_beats
 from pipelines.train.checkpoint.run_directory import PROGRESS, RunDirectory
 
 STACK_SECONDS = 20.0
-OLD_SECONDS = 20.0
-"""A beat is written every five seconds at least."""
+OLD_SECONDS = 20.0  # a beat is written every five seconds at least
 _NEEDS = (
     "py-spy may not read the process; run this as the user who trains, or as root; where ptrace is refused to others than a parent, "
     "`sysctl kernel.yama.ptrace_scope=0` allows it, and in a container `--cap-add SYS_PTRACE` or `capabilities: {add: [SYS_PTRACE]}`"
@@ -40,20 +38,15 @@ def describe_workers(directory: RunDirectory) -> Iterator[str]:
         raise TrainingError(f"{directory.uri} has no heartbeat of a worker; name a run that trains, or the folder of one")
     progress = directory.glance(PROGRESS) or {}
     if progress:
-        yield _progress_line(progress)
+        metrics = progress.get("metrics", {})
+        rate = f", {metrics['train/rows_per_second']:,.0f} rows/s" if "train/rows_per_second" in metrics else ""
+        yield f"step {progress['step']:,} of {progress['steps']:,}, epoch {progress['epoch']} of {progress['epochs']}{rate}"
     for rank, beat in beats.items():
         yield f"\n{describe_worker(rank, beat, time.time())}"
         yield remote_stack(beat) if beat.host != socket.gethostname() else stack(beat.process)
 
 
-def _progress_line(progress: Mapping[str, Any]) -> str:
-    metrics = progress.get("metrics", {})
-    rate = f", {metrics['train/rows_per_second']:,.0f} rows/s" if "train/rows_per_second" in metrics else ""
-    return f"step {progress['step']:,} of {progress['steps']:,}, epoch {progress['epoch']} of {progress['epochs']}{rate}"
-
-
 def describe_worker(rank: int, beat: WorkerBeat, now: float) -> str:
-    """Describe a worker's position, and its seconds per step by phase since it started."""
     per_step = ", ".join(f"{phase} {seconds / beat.steps:.3g}" for phase, seconds in beat.seconds.items() if beat.steps and seconds)
     age = now - beat.time
     silent = f"\n  silent for {age:.0f} s: it has ended, is stopped, or its machine is unreachable" if age > OLD_SECONDS else ""

@@ -24,11 +24,16 @@ from pipelines.monitor.heartbeat import HEARTBEATS, WorkerBeat, describe_positio
 from pipelines.train.checkpoint.run_directory import DEATHS, RunDirectory
 from pipelines.train.step_clock import BACKWARD, DATA, EXCHANGE, FORWARD, OPTIMIZER
 
+log = logging.getLogger(__name__)
+
+POLL_SECONDS = {True: 2.5, False: 10.0}  # on a local disk (True), and on an object store, which charges for requests
+STRAGGLERS, HANG = "stragglers", "standstill"  # tags of the run
+HANG_SECONDS = 30.0  # a group hangs if for so long no worker has got any further
+
 COMPARE_SECONDS, FEWEST_STEPS = 8.0, 4
 COMPARISONS, RECOVERED = 3, 2
 TIMES_OTHERS = 1.5
-LEAST_SHARE = 0.2
-"""The least share of a step that a straggler costs the group."""
+LEAST_SHARE = 0.2  # the least share of a step that a straggler costs the group
 COMPUTE = (FORWARD, BACKWARD, OPTIMIZER)
 
 
@@ -37,12 +42,19 @@ class Slow:
     """A worker that was slower than the others in one comparison."""
 
     rank: int
-    slow_at: str
-    """`data` or `compute`."""
-    own_seconds: float
-    """Per step, at what it is slow at."""
-    others_seconds: float
-    """The median of the others'."""
+    slow_at: str  # `data` or `compute`
+    own_seconds: float  # per step, at what it is slow at
+    others_seconds: float  # the median of the others'
+
+
+@dataclass
+class _Streak:
+    """Comparisons in a row in which a worker was slow."""
+
+    first_step: int
+    comparisons: int = 0
+    recovered: int = 0  # comparisons since in which it was not
+    place: int | None = None  # in the list of stragglers, if it is one
 
 
 class Stragglers:
@@ -50,65 +62,50 @@ class Stragglers:
 
     def __init__(self) -> None:
         self._earlier: dict[int, WorkerBeat] = {}
-        self._slow_comparisons: dict[int, list[Slow]] = {}
-        """By rank: in how many comparisons in a row a worker was slow."""
-        self._recovering: dict[int, int] = {}
-        self._first_slow_step: dict[int, int] = {}
-        """The step at which it was seen to be slow first."""
+        self._streaks: dict[int, _Streak] = {}
         self._is_first = True
-        self._hosts: dict[int, str] = {}
-        self.named: list[str] = []
-        """What is known of every straggler so far, in the order in which they were named."""
-        self._places: dict[int, int] = {}
-        """In `named`, of the workers that are stragglers, by rank."""
+        self.named: list[str] = []  # what is known of every straggler so far, in the order in which they were named
 
     def poll(self, beats: Mapping[int, WorkerBeat]) -> list[str]:
         """Return new findings as lines to print. Call it every few seconds with the last beat of every worker."""
         if len(beats) < 2:
             return []
-        if _is_new_group(self._earlier, beats):
-            self._earlier, self._slow_comparisons, self._places, self._is_first = dict(beats), {}, {}, True
+        processes, earlier = ({rank: (beat.host, beat.process) for rank, beat in group.items()} for group in (beats, self._earlier))
+        if processes != earlier:
+            self._earlier, self._streaks, self._is_first = dict(beats), {}, True
             return []
-        if not all(_is_later(self._earlier[rank], beat) for rank, beat in beats.items()):
+        pairs = [(self._earlier[rank], beat) for rank, beat in beats.items()]
+        if any(now.time - before.time < COMPARE_SECONDS or now.steps - before.steps < FEWEST_STEPS for before, now in pairs):
             return []
         slow = compare(self._earlier, beats)
-        step = min(beat.step for beat in self._earlier.values())
-        self._earlier, self._hosts = dict(beats), {rank: beat.host for rank, beat in beats.items()}
-        lines = self._count(slow, step, min(beat.step for beat in beats.values()))
-        self._is_first = False
-        return lines
-
-    def _count(self, slow: Slow | None, began: int, now: int) -> list[str]:
-        lines = []
-        for rank in list(self._slow_comparisons):
-            if slow is None or slow.rank != rank:
-                lines += self._recover(rank, now)
+        lines = self._recover(slow, min(beat.step for beat in beats.values()))
         if slow is not None:
-            comparisons = self._slow_comparisons.setdefault(slow.rank, [])
-            if not comparisons:
-                self._first_slow_step[slow.rank] = 0 if self._is_first else began
-            comparisons.append(slow)
-            self._recovering.pop(slow.rank, None)
-            if len(comparisons) == COMPARISONS:
-                lines.append(self._name(slow))
+            first_step = 0 if self._is_first else min(beat.step for beat in self._earlier.values())
+            streak = self._streaks.setdefault(slow.rank, _Streak(first_step))
+            streak.comparisons, streak.recovered = streak.comparisons + 1, 0
+            if streak.comparisons == COMPARISONS:
+                lines.append(self._name(slow, streak, beats[slow.rank].host))
+        self._earlier, self._is_first = dict(beats), False
         return lines
 
-    def _recover(self, rank: int, now: int) -> list[str]:
-        is_named = len(self._slow_comparisons[rank]) >= COMPARISONS
-        self._recovering[rank] = self._recovering.get(rank, 0) + 1
-        if is_named and self._recovering[rank] < RECOVERED:
-            return []
-        del self._slow_comparisons[rank], self._recovering[rank]
-        if not is_named:
-            return []
-        self.named[self._places.pop(rank)] += f" to step {now:,}"
-        return [f"worker {rank} is as fast as the others again, at step {now:,}"]
+    def _recover(self, slow: Slow | None, step: int) -> list[str]:
+        lines = []
+        for rank in [rank for rank in self._streaks if slow is None or slow.rank != rank]:
+            streak = self._streaks[rank]
+            streak.recovered += 1
+            if streak.place is None:
+                del self._streaks[rank]
+            elif streak.recovered >= RECOVERED:
+                del self._streaks[rank]
+                self.named[streak.place] += f" to step {step:,}"
+                lines.append(f"worker {rank} is as fast as the others again, at step {step:,}")
+        return lines
 
-    def _name(self, slow: Slow) -> str:
-        since = f"from step {began:,}" if (began := self._first_slow_step[slow.rank]) else "from the start"
-        of = f"worker {slow.rank}{f' on {host}' if (host := self._hosts.get(slow.rank)) else ''}"
+    def _name(self, slow: Slow, streak: _Streak, host: str) -> str:
+        since = f"from step {streak.first_step:,}" if streak.first_step else "from the start"
+        of = f"worker {slow.rank}{f' on {host}' if host else ''}"
         times = f"{slow.own_seconds / slow.others_seconds:.1f} times" if slow.others_seconds > 0 else "far above"
-        self._places[slow.rank] = len(self.named)
+        streak.place = len(self.named)
         self.named.append(f"{of}: slow at {slow.slow_at}, {times} the others', {since}")
         return (
             f"{of} holds the others up {since}: it is slow at {slow.slow_at}, which takes it {slow.own_seconds:.3g} s of a step, and the "
@@ -119,7 +116,10 @@ class Stragglers:
 def compare(earlier: Mapping[int, WorkerBeat], later: Mapping[int, WorkerBeat]) -> Slow | None:
     """Return the worker that was slowest between two beats of each, if it was slow by the rule above."""
     steps = {rank: later[rank].steps - earlier[rank].steps for rank in later}
-    seconds_by_cause = {rank: _seconds_by_cause(earlier[rank], later[rank], steps[rank]) for rank in later}
+    seconds_by_cause = {}
+    for rank, beat in later.items():
+        elapsed = {phase: (seconds - earlier[rank].seconds.get(phase, 0.0)) / steps[rank] for phase, seconds in beat.seconds.items()}
+        seconds_by_cause[rank] = {"data": elapsed.get(DATA, 0.0), "compute": sum(elapsed.get(phase, 0.0) for phase in COMPUTE)}
     own_seconds = {rank: sum(causes.values()) for rank, causes in seconds_by_cause.items()}
     rank = max(own_seconds, key=own_seconds.__getitem__)
     peers = [other for other in own_seconds if other != rank]
@@ -134,32 +134,6 @@ def compare(earlier: Mapping[int, WorkerBeat], later: Mapping[int, WorkerBeat]) 
     medians = {cause: median(seconds_by_cause[other][cause] for other in peers) for cause in seconds_by_cause[rank]}
     cause = max(medians, key=lambda cause: seconds_by_cause[rank][cause] - medians[cause])
     return Slow(rank, cause, seconds_by_cause[rank][cause], medians[cause])
-
-
-def _seconds_by_cause(earlier: WorkerBeat, later: WorkerBeat, steps: int) -> dict[str, float]:
-    """Seconds per step."""
-    elapsed = {phase: (seconds - earlier.seconds.get(phase, 0.0)) / steps for phase, seconds in later.seconds.items()}
-    return {"data": elapsed.get(DATA, 0.0), "compute": sum(elapsed.get(phase, 0.0) for phase in COMPUTE)}
-
-
-def _is_new_group(earlier: Mapping[int, WorkerBeat], later: Mapping[int, WorkerBeat]) -> bool:
-    return {rank: (beat.host, beat.process) for rank, beat in earlier.items()} != {
-        rank: (beat.host, beat.process) for rank, beat in later.items()
-    }
-
-
-def _is_later(earlier: WorkerBeat, later: WorkerBeat) -> bool:
-    return later.time - earlier.time >= COMPARE_SECONDS and later.steps - earlier.steps >= FEWEST_STEPS
-
-
-log = logging.getLogger(__name__)
-
-POLL_SECONDS = {True: 2.5, False: 10.0}
-"""On a local disk (True), and on an object store, which charges for requests."""
-STRAGGLERS, HANG = "stragglers", "standstill"
-"""Tags of the run."""
-HANG_SECONDS = 30.0
-"""A group hangs if for so long no worker has got any further."""
 
 
 class HangDetector:
@@ -178,7 +152,8 @@ class HangDetector:
             previous, changed, unmoved_since = self._last_beats.get(rank, (beat, now, now))
             if (previous.process, previous.beat) != (beat.process, beat.beat):
                 changed = now
-            self._last_beats[rank] = (beat, changed, unmoved_since if _is_same_place(previous, beat) else now)
+            place, earlier_place = ((at.process, at.step, at.steps, at.phase) for at in (beat, previous))
+            self._last_beats[rank] = (beat, changed, unmoved_since if place == earlier_place else now)
         self._last_beats = {rank: self._last_beats[rank] for rank in beats}
         seconds = min((now - unmoved_since for _, _, unmoved_since in self._last_beats.values()), default=0.0)
         if seconds < HANG_SECONDS:
@@ -188,35 +163,26 @@ class HangDetector:
         if self._is_reported or not waiting:
             return ""
         self._is_reported = True
-        return f"no worker has got any further for {seconds:.0f} s: {self._describe(self._missing_workers(waiting, now))}"
+        return f"no worker has got any further for {seconds:.0f} s: {self._describe(waiting, now)}"
 
-    def _missing_workers(self, waiting: set[int], now: float) -> dict[int, str]:
-        """Return the workers that all others wait for, and the state of each."""
+    def _describe(self, waiting: set[int], now: float) -> str:
+        """Describe the workers that all others wait for."""
         beats = {rank: beat for rank, (beat, _, _) in self._last_beats.items()}
         silent = [rank for rank, (_, changed, _) in self._last_beats.items() if now - changed >= HANG_SECONDS]
-        if silent:
-            return dict.fromkeys(silent, "has been silent: its process is stopped, or its machine unreachable; it was last")
         busy = [rank for rank in beats if rank not in waiting]
         behind = [rank for rank, beat in beats.items() if beat.step < max(other.step for other in beats.values())]
-        return dict.fromkeys(busy or behind, "is")
-
-    def _describe(self, missing: Mapping[int, str]) -> str:
+        missing, state = silent, "has been silent: its process is stopped, or its machine unreachable; it was last"
+        if not silent:
+            missing, state = busy or behind, "is"
         if not missing:
             return "each waits for the others, so the network between them does not work"
         lines = []
-        for rank, state in missing.items():
-            beat, _, _ = self._last_beats[rank]
-            place = f", in {beat.place}" if beat.place else ""
-            host = f" on {beat.host}" if beat.host else ""
+        for rank in missing:
+            beat = beats[rank]
+            place, host = f", in {beat.place}" if beat.place else "", f" on {beat.host}" if beat.host else ""
             lines.append(f"worker {rank}{host} {state} {describe_position(beat)}{place}")
-        waiting = [rank for rank in self._last_beats if rank not in missing]
-        places = sorted({describe_position(beat) for rank, (beat, _, _) in self._last_beats.items() if rank in waiting})
-        suffix = f"; the others wait, {', '.join(places)}" if waiting else ""
-        return f"{'; '.join(lines)}{suffix}"
-
-
-def _is_same_place(previous: WorkerBeat, now: WorkerBeat) -> bool:
-    return (previous.process, previous.step, previous.steps, previous.phase) == (now.process, now.step, now.steps, now.phase)
+        places = sorted({describe_position(beat) for rank, beat in beats.items() if rank not in missing})
+        return "; ".join(lines) + (f"; the others wait, {', '.join(places)}" if places else "")
 
 
 class WorkerMonitor:
@@ -260,13 +226,14 @@ class WorkerMonitor:
     def _tell(self, lines: list[str], name: str, text: str) -> None:
         for line in lines:
             self._say(line)
-        Thread(target=self._set, args=({name: text},), name="tag", daemon=True).start()  # MLflow may take minutes not to answer
 
-    def _set(self, tags: Mapping[str, str]) -> None:
-        try:
-            self._tag(tags)
-        except LockstepError as error:
-            log.warning("the run has no tag %s: %s", ", ".join(tags), error)
+        def tag() -> None:
+            try:
+                self._tag({name: text})
+            except LockstepError as error:
+                log.warning("the run has no tag %s: %s", name, error)
+
+        Thread(target=tag, name="tag", daemon=True).start()  # MLflow may take minutes not to answer
 
 
 def read_beats(directory: RunDirectory) -> dict[int, WorkerBeat]:

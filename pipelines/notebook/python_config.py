@@ -47,7 +47,7 @@ def build_config(
     a task is also a name, or a function that returns the network.
 
     Raises ConfigError with a line for each error. Relative paths start at LOCKSTEP_HOME, by default the current folder."""
-    settings = {"source": source, "dataset": dataset, "task": task_values(task), "train": train, "tracking": tracking}
+    settings: dict[str, Any] = {"source": source, "dataset": dataset, "task": task_values(task), "train": train, "tracking": tracking}
     settings |= {"export": export, "endpoint": endpoint, "registry": registry}
     values = {"name": name, **{section: section_values(value) for section, value in settings.items() if value is not None}}
     return with_absolute_paths(parse(values, "api.Config"), home())

@@ -4,15 +4,12 @@
 2. `targets`     give outputs, loss, metrics and predictions for each kind of target: a number, a count, a class, several of them.
    `answers`     are the predictions from outputs, which need no torch.
 3. `supervised`  is the base class of tasks with such a target, for any network, with weights of classes and rows.
-4. Networks, with what only they need, by the data that they take: `tables`, `images` and `sequences` of words; further ones are in
-                 `pipelines.applications`. `network_function` has the network that a function of the user's makes.
+4. `tabular`, `text` and `vision` are networks for rows, words and images; further ones are in `pipelines.applications`.
+   `network_function` has the network that a function of the user's makes; `augmentation` changes rows at random in training.
 5. `metrics`     are the table of metrics and their directions, and classes that accumulate them.
 6. `trivial`     are predictors that a model must beat, such as class shares, which each task names.
 7. `details`     collect figures of an evaluation besides metrics: counts, samples, the most wrong rows.
-8. `stages`      cuts a model into parts that different workers compute; `tensor_parallel_plan` says how workers divide a layer, `tokens`
-                 which of a row's tokens a worker computes.
-9. `bag`         weighs the terms of a text, for several networks; `constants` are copied to each device once; `row_random` makes random
-                 numbers for each row, for augmentations and negative samples.
+8. `model_parallel` says how workers divide a model: its layers, the tokens of a row, or its depth.
 
 `bind` binds a task to the columns of a dataset version.
 `pipelines.config.tasks.task` defines their settings, and how a config names tasks of one's own.

@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-Decode = Callable[[np.ndarray], np.ndarray]
-"""Converts values of the target back to the units of the query."""
+Decode = Callable[[np.ndarray], np.ndarray]  # converts values of the target back to the units of the query
 Columns = dict[str, Sequence[Any]]
 Answer = Callable[[np.ndarray, Mapping[str, Any], Decode], Columns]
 """Columns of predictions, a value for each row of the output, with the settings of a form and what decodes the target."""
@@ -39,7 +38,6 @@ def binary_classes(output: np.ndarray, form: Mapping[str, Any], decode: Decode) 
 
 
 def several_classes(output: np.ndarray, form: Mapping[str, Any], decode: Decode) -> Columns:
-    """Classes from a logit for each."""
     logits = output.astype(np.float64)
     exponentials = np.exp(logits - logits.max(axis=1, keepdims=True))
     return _classes(exponentials / exponentials.sum(axis=1, keepdims=True), form["classes"], logits.argmax(axis=1))
@@ -56,7 +54,6 @@ def rank_classes(output: np.ndarray, form: Mapping[str, Any], decode: Decode) ->
 
 
 def _classes(probabilities: np.ndarray, names: Sequence[str], decided: np.ndarray) -> Columns:
-    """The names of the classes that are `decided` for, and the probability of each class."""
     by_class = {f"probability_{name}": probabilities[:, number].tolist() for number, name in enumerate(names)}
     return {"prediction": [names[number] for number in decided.tolist()], **by_class}
 

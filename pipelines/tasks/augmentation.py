@@ -28,7 +28,10 @@ def random_integers(keys: Tensor, count: int, below: Tensor | int, purpose: int 
     `keys` is ROW_KEYS, int64 of shape (rows,). Different values of `purpose`, below 2**16, give independent numbers for one row.
     The bias is at most below / 2**31, which is negligible.
     """
-    return (_words(keys, count, purpose) >> 33 & 2**31 - 1) * below >> 31
+    # The bits of a sum. TorchInductor computes sums and products of places in its own integers, which do not wrap at 64 bits.
+    places = torch.arange(1, count + 1, device=keys.device) | purpose << 40
+    words = _mix(_mix(keys)[:, None] + places * _GOLDEN)
+    return (words >> 33 & 2**31 - 1) * below >> 31
 
 
 def content_keys(*values: Tensor) -> Tensor:
@@ -40,13 +43,6 @@ def content_keys(*values: Tensor) -> Tensor:
     for column in torch.cat([value.flatten(1).long() for value in values], dim=1).unbind(1):
         keys = _mix(keys + column + _GOLDEN)
     return keys
-
-
-def _words(keys: Tensor, count: int, purpose: int) -> Tensor:
-    """64 random bits, int64 of shape (rows, count)."""
-    # The bits of a sum. TorchInductor computes sums and products of places in its own integers, which do not wrap at 64 bits.
-    places = torch.arange(1, count + 1, device=keys.device) | purpose << 40
-    return _mix(_mix(keys)[:, None] + places * _GOLDEN)
 
 
 def _mix(bits: Tensor) -> Tensor:
@@ -99,10 +95,8 @@ def _mask(pictures: Tensor, centres: Tensor, side: int) -> Tensor:
     return torch.where(is_masked.unsqueeze(1), means, pictures)
 
 
-_LEVELS = 4096
-"""Number of different shares, which are quantiles of the distribution."""
-_SHARE = 64
-"""Purpose of random numbers, beyond those of the other changes of pictures."""
+_LEVELS = 4096  # number of different shares, which are quantiles of the distribution
+_SHARE = 64  # purpose of random numbers, beyond those of the other changes of pictures
 
 
 class Mixing:

@@ -164,7 +164,8 @@ class Task(ABC):
 
         A stage maps the output of the one before it, a tensor whose first dimension is the row, and the batch to its own output; that
         of the last one is the model's. The first one gets an empty tensor. Every parameter is in one stage, and `loss` uses the model
-        only by calling it with the batch. `cut` of `tasks.stages` divides a chain of blocks, and raises ConfigError if there are too few.
+        only by calling it with the batch. `cut_stages` of `tasks.model_parallel` divides a chain of blocks, and raises ConfigError if there
+        are too few.
         """
         return ()
 

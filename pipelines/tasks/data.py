@@ -17,7 +17,6 @@ Batch = dict[str, Tensor]
 
 
 def row_count(batch: Batch) -> int:
-    """Number of rows in a batch."""
     return len(next(iter(batch.values())))
 
 

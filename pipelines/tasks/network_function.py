@@ -37,8 +37,11 @@ class NetworkFunction(Supervised):
     def check(self) -> None:
         """Make the network, and call it with two rows of zeros."""
         place = f"task.kind is {self.settings.kind}, whose network"
+        columns = self.data.features
         try:
-            output = self._output_for_zeros()
+            with torch.random.fork_rng(devices=[]), torch.no_grad():
+                zeros = {column.name: torch.zeros((_ROWS, *column.shape), dtype=getattr(torch, column.dtype)) for column in columns}
+                output = self.model().eval()(zeros)
         except ConfigError:
             raise
         except Exception as error:  # a user's function may raise anything
@@ -49,21 +52,13 @@ class NetworkFunction(Supervised):
             remedy = f"return (rows, {self.outputs}), as a last layer of width columns.outputs does"
             raise ConfigError(f"{place} gives {shape} for {_ROWS} rows; {remedy}")
 
-    def _output_for_zeros(self) -> Any:
-        columns = self.data.features
-        with torch.random.fork_rng(devices=[]), torch.no_grad():
-            return self.model().eval()(
-                {column.name: torch.zeros((_ROWS, *column.shape), dtype=getattr(torch, column.dtype)) for column in columns}
-            )
-
 
 class NetworkColumns(Sequence[TensorColumn]):
     """The features that a network gets, by name in its batch, and the number of outputs that it must have."""
 
     def __init__(self, features: tuple[TensorColumn, ...], outputs: int) -> None:
         self._features = features
-        self.outputs = outputs
-        """Width of the network's output: one for a number or for two classes, else the number of classes."""
+        self.outputs = outputs  # width of the network's output: one for a number or for two classes, else the number of classes
 
     def __len__(self) -> int:
         return len(self._features)
@@ -112,20 +107,16 @@ def _has_changed(module: ModuleType, digest: str) -> bool:
     present = set(_inner_codes(compile(Path(file).read_bytes(), file, "exec")))  # several may have one name, as lambdas do
     members = [member for value in vars(module).values() for member in (value, *(vars(value).values() if isinstance(value, type) else ()))]
     codes = [member.__code__ for member in members if isinstance(member, FunctionType)]
-    return any(code not in present for code in codes if code.co_filename == file) or _digest_at_import(module) != digest
-
-
-def _digest_at_import(module: ModuleType) -> str:
-    """SHA-256 of the module's file when this process first saw its import: the file may have other constants by now."""
-    spec, digest = _imports.get(module.__name__, (None, ""))
-    if not digest or spec is not module.__spec__:
-        digest = code_digest(module_text(module.__name__))
-        _imports[module.__name__] = module.__spec__, digest
-    return digest
+    if any(code not in present for code in codes if code.co_filename == file):
+        return True
+    spec, first_digest = _imports.get(module.__name__, (None, ""))
+    if not first_digest or spec is not module.__spec__:
+        first_digest = code_digest(module_text(module.__name__))
+        _imports[module.__name__] = module.__spec__, first_digest
+    return first_digest != digest  # the file may have other constants by now
 
 
 def _inner_codes(code: CodeType) -> Iterator[CodeType]:
-    """The code of all functions and classes within a code."""
     for inner in code.co_consts:
         if isinstance(inner, CodeType):
             yield inner

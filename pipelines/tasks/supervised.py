@@ -56,19 +56,15 @@ def target_kind(data: Data, settings: TaskSettings | None = None) -> Target:
 
 
 def _check_order(data: Data) -> None:
-    """Raise ConfigError if the classes are texts that the config does not order, or whole numbers sorted as text."""
     fitted = data.encoders.get(data.target.name)
     is_ordered = not fitted or bool(fitted.feature.get("order"))
-    if not is_ordered and not (all(map(_is_whole, data.classes)) and list(data.classes) == sorted(data.classes, key=int)):
+    are_numbers = all(name.removeprefix("-").isdecimal() for name in data.classes)
+    if not is_ordered and not (are_numbers and list(data.classes) == sorted(data.classes, key=int)):
         names = ", ".join(data.classes[:5])
         raise ConfigError(
             f"task.loss is ordinal, but the classes of the target {data.target.name} are sorted as text: {names}; name all, the lowest "
             "first, in order of its encoder label"
         )
-
-
-def _is_whole(text: str) -> bool:
-    return text.removeprefix("-").isdecimal()
 
 
 def _several_values(data: Data, settings: TaskSettings | None, loss: str) -> Target:
@@ -90,8 +86,7 @@ class Supervised(Task):
 
     In training, a model of several members may return (rows, members, `outputs`): a row's loss is the mean of theirs."""
 
-    takes_terms: bool = False
-    """Whether the model takes columns of the encoder `terms`, whose indices are followed by counts."""
+    takes_terms: bool = False  # whether the model takes columns of the encoder `terms`, whose indices are followed by counts
 
     def __init__(self, settings: TaskSettings, data: Data) -> None:
         """Raises ConfigError if the settings do not fit the target, or a feature has terms that the model does not take."""
@@ -125,7 +120,11 @@ class Supervised(Task):
     def row_losses(self, output: Tensor, batch: Batch) -> tuple[Tensor, Tensor | None]:
         """The loss of each row in training, and its weight, both of shape (rows,) with the dtype of the output; None if all weights are 1.
         A row's weight multiplies the whole loss of its smoothed label, whatever the weights of the other classes."""
-        losses = self._losses(output, batch[self.data.target.name])
+        target, smoothing, shape = batch[self.data.target.name], self.settings.label_smoothing, output.shape
+        if len(shape) == 3:
+            output, target = output.flatten(0, 1), target.repeat_interleave(shape[1], 0)
+        losses = self.target.losses_with_smoothing(output, target, smoothing) if smoothing else self.target.losses(output, target)
+        losses = losses.view(shape[:2]).mean(1) if len(shape) == 3 else losses
         return losses, self._weights(losses, batch)
 
     def metrics(self) -> MetricCollection:
@@ -153,7 +152,7 @@ class Supervised(Task):
         if not decision or not isinstance(self.target, BinaryTarget):
             return self
         decided = copy(self)
-        decided.target = self.target.replace_decision(Decision.from_values(decision))
+        decided.target = self.target.replace_decision(Decision(**decision))
         return decided
 
     def details(self) -> Details | None:
@@ -163,14 +162,6 @@ class Supervised(Task):
 
     def prediction_form(self) -> dict[str, Any]:
         return self.target.prediction_form()
-
-    def _losses(self, output: Tensor, target: Tensor) -> Tensor:
-        """Loss of each row, shape (rows,)."""
-        if output.dim() == 3:
-            losses_of_members = self._losses(output.flatten(0, 1), target.repeat_interleave(output.shape[1], 0))
-            return losses_of_members.view(output.shape[:2]).mean(1)
-        smoothing = self.settings.label_smoothing
-        return self.target.losses_with_smoothing(output, target, smoothing) if smoothing else self.target.losses(output, target)
 
     def _weights(self, losses: Tensor, batch: Batch) -> Tensor | None:
         """Weight of each row, with the shape, dtype and device of the losses: its class's times its own; None if all are 1."""

@@ -14,8 +14,7 @@ from pipelines.config.tasks.task import TabularSettings as Settings
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch, Data
-from pipelines.tasks.model_parallel import LayerPlan
-from pipelines.tasks.stages import Link, chain_links, cut_stages
+from pipelines.tasks.model_parallel import LayerPlan, Link, chain_links, cut_stages
 from pipelines.tasks.supervised import Supervised
 from pipelines.tasks.targets.base import is_binary
 from pipelines.tasks.text import BagOfTerms
@@ -120,8 +119,7 @@ def _member_values(values: Tensor) -> Tensor:
     return values.unsqueeze(1) if values.dim() == 2 else values
 
 
-DIRECT = NumberEmbedding()
-"""Numbers as they are."""
+DIRECT = NumberEmbedding()  # numbers as they are
 
 
 class Tabular(Supervised):
@@ -144,7 +142,8 @@ class Tabular(Supervised):
     def stages(self, model: nn.Module, count: int) -> Sequence[nn.Module]:
         if not isinstance(model, Perceptron):
             return ()
-        first = Link(lambda hidden, batch: model.inputs(batch), model.input_modules)
+        embeddings = (model.embeddings,) if model.number_embedding is None else (model.embeddings, model.number_embedding)
+        first = Link(lambda hidden, batch: model.inputs(batch), (*embeddings, model.deep))
         return cut_stages(count, first, chain_links(model.layers), Link(model.finish, (model.wide, model.average)))
 
     def parallel_plan(self, model: nn.Module) -> Mapping[str, LayerPlan]:
@@ -233,15 +232,8 @@ class Perceptron(FeatureVector):
         averaged: Tensor = self.average(output)
         return averaged
 
-    @property
-    def input_modules(self) -> tuple[nn.Module, ...]:
-        """Modules that `inputs` applies."""
-        embedding = (self.embeddings,) if self.number_embedding is None else (self.embeddings, self.number_embedding)
-        return (*embedding, self.deep)
-
 
 def vector_width(features: Sequence[TensorColumn], embedding: int | None = None, numbers: NumberEmbedding = DIRECT) -> int:
-    """Width of a `FeatureVector`."""
     return sum(
         numbers.width if _is_embedded_number(column, numbers) else _width(column, embedding) * prod(column.shape)
         for column in features

@@ -39,19 +39,6 @@ class TrivialPredictor(ABC):
         """The output that a model would return for these rows, on the CPU."""
 
 
-class Constant(TrivialPredictor):
-    """A predictor with one output for all rows, shape (outputs,)."""
-
-    reads_rows = False
-
-    def __init__(self, name: str, values: Sequence[float], stands_for: tuple[str, ...] = ()) -> None:
-        self.name, self.stands_for = name, stands_for
-        self.values = torch.tensor(values, dtype=torch.float64)
-
-    def output(self, batch: Batch) -> Tensor:
-        return self.values.expand(row_count(batch), -1)
-
-
 class ClassShares(TrivialPredictor):
     """The share of each class in the training split."""
 
@@ -93,33 +80,6 @@ class ClassShares(TrivialPredictor):
         return self._output.expand(row_count(batch), -1)
 
 
-class Centre(TrivialPredictor):
-    """The mean or the median of a target that is a number, in the units of the query or as it is encoded."""
-
-    def __init__(
-        self, name: str, centre: Callable[[np.ndarray], np.floating], target: str, stands_for: tuple[str, ...], decode: Decode | None = None
-    ) -> None:
-        """With `decode`, the encoded value is sought whose value in the units of the query is the centre there."""
-        self.name, self.stands_for = name, stands_for
-        self._centre, self._target, self._decode = centre, target, decode
-        self._parts: list[np.ndarray] = []
-        self._value = 0.0
-
-    def fit(self, batch: Batch) -> None:
-        self._parts.append(batch[self._target].numpy().astype(np.float64))
-
-    def finish(self) -> None:
-        values = np.concatenate(self._parts) if self._parts else np.zeros(1)
-        self._value = float(self._centre(values))
-        if self._decode is not None:
-            target_value = float(self._centre(np.asarray(self._decode(values), np.float64)))
-            self._value = invert_decoding(target_value, self._decode, self._value, float(values.min()), float(values.max()))
-        self._parts, self._decode = [], None
-
-    def output(self, batch: Batch) -> Tensor:
-        return torch.full((row_count(batch), 1), self._value, dtype=torch.float64)
-
-
 class EarlierValue(TrivialPredictor):
     """The target's value some rows before, which a feature of the row holds: the last one of a series, or that of a season ago."""
 
@@ -138,12 +98,7 @@ class ConstantFit(TrivialPredictor):
     """One output for all rows, computed from the encoded values of the target in training."""
 
     def __init__(
-        self,
-        name: str,
-        compute: Callable[[np.ndarray, np.ndarray], Tensor],
-        target: str,
-        stands_for: tuple[str, ...],
-        row_weight: str = "",
+        self, name: str, compute: Callable[[np.ndarray, np.ndarray], Tensor], target: str, stands_for: tuple[str, ...], row_weight: str = ""
     ) -> None:
         """`compute` makes what a model would return for a row, shape (outputs,), from values of shape (rows, …) and the weights of rows,
         which are 1 without the column `row_weight`."""
@@ -154,17 +109,32 @@ class ConstantFit(TrivialPredictor):
         self._output = torch.zeros(0)
 
     def fit(self, batch: Batch) -> None:
-        values = batch[self._target].double().numpy()
-        self._values.append(values)
-        self._weights.append(batch[self._row_weight].double().numpy() if self._row_weight else np.ones(len(values)))
+        self._values.append(batch[self._target].double().numpy())
+        if self._row_weight:
+            self._weights.append(batch[self._row_weight].double().numpy())
 
     def finish(self) -> None:
         assert self._compute is not None
-        self._output = self._compute(np.concatenate(self._values), np.concatenate(self._weights))
+        values = np.concatenate(self._values) if self._values else np.zeros(1)
+        self._output = self._compute(values, np.concatenate(self._weights) if self._weights else np.ones(len(values)))
         self._values, self._weights, self._compute = [], [], None
 
     def output(self, batch: Batch) -> Tensor:
         return self._output.expand(row_count(batch), -1)
+
+
+def centre(measure: Callable[[np.ndarray], np.floating], decode: Decode | None = None) -> Callable[[np.ndarray, np.ndarray], Tensor]:
+    """Make what `ConstantFit` computes: the mean or the median of a target that is a number, shape (1,). With `decode`, it is the encoded
+    value whose value in the units of the query is the centre there."""
+
+    def compute(values: np.ndarray, weights: np.ndarray) -> Tensor:
+        value = float(measure(values))
+        if decode is not None:
+            target_value = float(measure(np.asarray(decode(values), np.float64)))
+            value = invert_decoding(target_value, decode, value, float(values.min()), float(values.max()))
+        return torch.tensor([value], dtype=torch.float64)
+
+    return compute
 
 
 def invert_decoding(target_value: float, decode: Decode, guess: float, low: float, high: float) -> float:

@@ -4,7 +4,8 @@ ResNet-18 and ResNet-50 are those of He et al. 2016, with the stride in a bottle
 small one.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -16,11 +17,10 @@ from pipelines.data.versions.schema import ROW_KEYS
 from pipelines.errors import ConfigError
 from pipelines.tasks.augmentation import Mixing, change_pictures, neighbours
 from pipelines.tasks.base import Batch, Data
-from pipelines.tasks.stages import Link, chain_links, cut_stages
+from pipelines.tasks.model_parallel import Link, chain_links, cut_stages
 from pipelines.tasks.supervised import Supervised
 
-SMALL_SIDE = 64
-"""For images up to this size, a 3x3 convolution without stride replaces the initial 7x7 convolution and its pooling."""
+SMALL_SIDE = 64  # for images up to this size, a 3x3 convolution without stride replaces the initial 7x7 convolution and its pooling
 
 
 class Residual(nn.Module):
@@ -47,26 +47,10 @@ class Residual(nn.Module):
         return self.activation(self.branch(inputs) + self.shortcut(inputs))
 
 
-def resnet20(shape: Sequence[int], outputs: int, dropout: float) -> nn.Sequential:
-    """For images of shape (channels, height, width), as in section 4.2 for 32x32: three stages of 16, 32 and 64 channels. It has 272,474
-    parameters at three channels and 10 outputs; its shortcuts to another size are convolutions."""
-    return _resnet((3, 3, 3), False, shape, outputs, dropout, channels=16)
-
-
-def resnet18(shape: Sequence[int], outputs: int, dropout: float) -> nn.Sequential:
-    """For images of shape (channels, height, width). It has 11,689,512 parameters at 3 x 224 x 224 and 1,000 outputs."""
-    return _resnet((2, 2, 2, 2), False, shape, outputs, dropout)
-
-
-def resnet50(shape: Sequence[int], outputs: int, dropout: float) -> nn.Sequential:
-    """For images of shape (channels, height, width). It has 25,557,032 parameters at 3 x 224 x 224 and 1,000 outputs."""
-    return _resnet((3, 4, 6, 3), True, shape, outputs, dropout)
-
-
-def _resnet(
+def resnet(
     depths: tuple[int, ...], bottleneck: bool, shape: Sequence[int], outputs: int, dropout: float, channels: int = 64
 ) -> nn.Sequential:
-    """`channels` are those of the first stage."""
+    """For images of shape (channels, height, width). `depths` are the blocks of each stage, `channels` those of the first."""
     small, first_width = max(shape[1:]) <= SMALL_SIDE, channels
     stem = [_conv_norm(shape[0], channels, 3)] if small else [_conv_norm(shape[0], channels, 7, 2), nn.MaxPool2d(3, 2, padding=1)]
     stages = []
@@ -84,7 +68,6 @@ def _resnet(
 
 
 def _conv_norm(channels: int, filters: int, size: int, stride: int = 1) -> nn.Sequential:
-    """A convolution without bias, followed by batch norm."""
     return nn.Sequential(nn.Conv2d(channels, filters, size, stride, padding=size // 2, bias=False), nn.BatchNorm2d(filters))
 
 
@@ -112,8 +95,8 @@ class Vision(Supervised):
 
     def model(self) -> nn.Module:
         shape = (1, *self.image.shape) if len(self.image.shape) == 2 else self.image.shape
-        build = {"small": small, "fedavg": fedavg, "resnet20": resnet20, "resnet18": resnet18, "resnet50": resnet50}[self.settings.network]
-        return OverImages(self.image.name, build(shape, self.outputs, self.settings.dropout), self.settings, self._mixing)
+        network = NETWORKS[self.settings.network](shape, self.outputs, self.settings.dropout)
+        return OverImages(self.image.name, network, self.settings, self._mixing)
 
     def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
         """Of mixed pictures, a row's loss is that of its own label and that of its neighbour's, each times its share and its weight."""
@@ -121,16 +104,13 @@ class Vision(Supervised):
             return super().loss(model, batch)
         output, keys = model(batch).float(), batch[ROW_KEYS]
         shares, order = self._mixing.shares(keys), neighbours(keys)
+        labels = {name: batch[name][order] for name in (self.data.target.name, *self.settings.passthrough)}
         losses, weights = self.row_losses(output, batch)
-        other_losses, other_weights = self.row_losses(output, {**batch, **{name: batch[name][order] for name in self._label_columns}})
+        other_losses, other_weights = self.row_losses(output, {**batch, **labels})
         if weights is None or other_weights is None:
             return (shares * losses + (1 - shares) * other_losses).sum(), losses.new_full((), len(losses))
         total = (shares * weights * losses + (1 - shares) * other_weights * other_losses).sum()
         return total, (shares * weights + (1 - shares) * other_weights).sum()
-
-    @property
-    def _label_columns(self) -> tuple[str, ...]:
-        return self.data.target.name, *self.settings.passthrough
 
     def blocks(self, model: nn.Module) -> Sequence[nn.Module]:
         return [module for module in model.modules() if isinstance(module, Residual)]
@@ -173,7 +153,7 @@ class OverImages(nn.Module):
         return pixels
 
 
-def small(shape: tuple[int, ...], outputs: int, dropout: float, kernel: int = 3, hidden: int = 128) -> nn.Sequential:
+def small(shape: Sequence[int], outputs: int, dropout: float, kernel: int = 3, hidden: int = 128) -> nn.Sequential:
     """Two convolutions with 2x2 max pooling, and one hidden layer, for images of shape (channels, height, width)."""
     channels, height, width = shape
     quarter = -(-height // 4) * -(-width // 4)
@@ -189,11 +169,20 @@ def small(shape: tuple[int, ...], outputs: int, dropout: float, kernel: int = 3,
     )
 
 
-def fedavg(shape: tuple[int, ...], outputs: int, dropout: float) -> nn.Sequential:
-    """The network of McMahan et al., "Communication-Efficient Learning of Deep Networks from Decentralized Data", AISTATS 2017: with
-    images of 1x28x28 and ten classes it has 1,663,370 parameters."""
-    return small(shape, outputs, dropout, kernel=5, hidden=512)
-
-
 def _convolution(channels: int, filters: int, kernel: int) -> tuple[nn.Module, ...]:
     return nn.Conv2d(channels, filters, kernel, padding=kernel // 2), nn.MaxPool2d(2, ceil_mode=True), nn.ReLU()
+
+
+NETWORKS: dict[str, Callable[[Sequence[int], int, float], nn.Sequential]] = {
+    "small": small,
+    # McMahan et al., "Communication-Efficient Learning of Deep Networks from Decentralized Data", AISTATS 2017: with images of 1x28x28 and
+    # ten classes it has 1,663,370 parameters.
+    "fedavg": partial(small, kernel=5, hidden=512),
+    # Section 4.2, for 32x32: stages of 16, 32 and 64 channels. It has 272,474 parameters at three channels and 10 outputs; its shortcuts to
+    # another size are convolutions.
+    "resnet20": partial(resnet, (3, 3, 3), False, channels=16),
+    # 11,689,512 and 25,557,032 parameters at 3 x 224 x 224 and 1,000 outputs.
+    "resnet18": partial(resnet, (2, 2, 2, 2), False),
+    "resnet50": partial(resnet, (3, 4, 6, 3), True),
+}
+"""By `task.network`: make one for images of a shape, with so many outputs and this dropout."""

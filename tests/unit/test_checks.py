@@ -11,7 +11,7 @@ from pipelines import api
 from pipelines.config import load, parse
 from pipelines.errors import ConfigError, TrainingError
 from pipelines.launch.checks import check_training, refusal
-from pipelines.launch.training_run import _opening
+from pipelines.launch.training_run import _describe_start
 from pipelines.tasks.bind import check_task
 
 ROOT = Path(__file__).parents[2]
@@ -139,7 +139,7 @@ def test_a_batch_norm_of_a_single_row_is_refused_before_training(tmp_path: Path,
 def test_the_first_line_of_a_training_says_which_rows_are_left_out(tmp_path: Path, shuffle: bool, adjective: str) -> None:
     config = training(tmp_path, rows=72, shuffle=shuffle)
     run: Any = SimpleNamespace(run_id="1a2b", is_resumed=False)
-    assert f"(8 rows left out of each, {adjective} ones every time)" in _opening(config, open_dataset(config), run, gpus=False)
+    assert f"(8 rows left out of each, {adjective} ones every time)" in _describe_start(config, open_dataset(config), run, gpus=False)
 
 
 def test_a_setting_that_no_step_of_the_run_uses_is_refused(tmp_path: Path) -> None:

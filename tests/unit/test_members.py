@@ -11,7 +11,7 @@ from torch import Tensor
 from pipelines.config.tasks.task import TabularSettings as Settings
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.tasks.base import Batch, Data
-from pipelines.tasks.stages import Link, Stage
+from pipelines.tasks.model_parallel import Link, Stage
 from pipelines.tasks.tabular import Average, Tabular
 
 FEATURES = tuple(TensorColumn(name=name, dtype="float32") for name in ("age", "hours"))

@@ -14,7 +14,7 @@ import torch
 
 from pipelines.config.train.base import Profile
 from pipelines.errors import TrainingError
-from pipelines.launch.diagnostics import _profile_lines
+from pipelines.launch.training_run import _profile_lines
 from pipelines.monitor.heartbeat import WorkerBeat, parse_beat
 from pipelines.monitor.profile import StepProfiler
 from pipelines.monitor.stack_dump import describe_worker, describe_workers, remote_stack, stack

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 FOLDERS = sorted(kind for kind, settings in STRATEGIES.by_name.items() if settings.__module__.startswith("pipelines.strategies."))
 MEANING_SOMETHING_ELSE = {
     ("config/train/strategies.py", "ddp"),
-    ("launch/baseline_models.py", "boosting"),
+    ("launch/spark_baseline.py", "boosting"),
     ("serving/export/run.py", "exact"),
     ("serving/export/example_check.py", "exact"),
 }

@@ -63,10 +63,10 @@ def test_a_driver_frees_what_the_one_before_it_had_reserved(tmp_path: Path, monk
     released: list[str] = []
     monkeypatch.setattr(restarts, "release", released.append)
     folder, first, second = RunDirectory(str(tmp_path)), trainer(), trainer()
-    restarts._machines(first, folder)
+    restarts._watch_machines(first, folder)
     assert released == []
-    restarts._machines(second, folder)
-    restarts._machines(SimpleNamespace(train_run_context=SimpleNamespace(run_id="third")), folder)
+    restarts._watch_machines(second, folder)
+    restarts._watch_machines(SimpleNamespace(train_run_context=SimpleNamespace(run_id="third")), folder)
     assert released == [f"train-{trainer.train_run_context.run_id}" for trainer in (first, second)]
     assert released[0] != released[1]
 

@@ -31,8 +31,7 @@ from pipelines.tasks.details.base import Columns, Details
 from pipelines.tasks.details.parts import SelectedRows
 from pipelines.tasks.metrics.accumulation import Perplexity, Ratio
 from pipelines.tasks.metrics.table import METRICS
-from pipelines.tasks.model_parallel import Divisible, LayerPlan
-from pipelines.tasks.stages import Link, cut_stages
+from pipelines.tasks.model_parallel import Divisible, LayerPlan, Link, cut_stages
 from pipelines.tasks.trivial import TrivialPredictor
 
 _LOGITS_AT_ONCE = 2**25

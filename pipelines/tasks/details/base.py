@@ -17,8 +17,17 @@ from pipelines.tasks.data import Batch, Data
 from pipelines.tasks.details.parts import Part, SelectedRows, Sums, sampling_keys
 from pipelines.tasks.metrics.table import Value
 
-SHOWN_FEATURES = 5
-"""Features of a row whose contributions are kept, the largest first."""
+Columns = Mapping[str, Sequence[Any]]  # a table: values by column
+
+SHOWN_FEATURES = 5  # features of a row whose contributions are kept, the largest first
+MOST_VALUES = 1_000  # of a column of `task.slices`: with more, slices would have too few rows, and the sums would grow
+SAMPLED_ROWS = 2_000  # rows of a split that are kept as a sample, chosen by their row numbers; a split with fewer is kept whole
+WORST_ROWS = 24
+OUTCOME_ROWS = 20_000  # rows whose outcomes are kept, so that those of two models on the same rows can be compared
+SHOWN_BYTES = 16 * 2**10  # the most of one value of a row; a larger image keeps every n-th row and column
+MOST_COLUMNS = 40
+PREFIX = "feature."  # beginning of the names of a table's columns that hold a row's features
+_INPUT = "input."
 
 
 @dataclass(frozen=True)
@@ -53,19 +62,6 @@ class Explanation:
         }
 
 
-MOST_VALUES = 1_000
-"""Values of a column: with more, slices would have too few rows, and the sums would grow."""
-
-
-def _fault(column: TensorColumn) -> str:
-    """Why rows cannot be grouped by the column; empty if they can."""
-    if column.shape:
-        return f"has shape {column.shape} per row"
-    if column.cardinality is None:
-        return "is a number"
-    return f"has {column.cardinality:,} values" if column.cardinality > MOST_VALUES else ""
-
-
 class Slices:
     """Sums of quantities of rows, by column and value."""
 
@@ -77,7 +73,14 @@ class Slices:
             if name not in columns:
                 remedy = suggestion(name, columns, "add it to dataset.passthrough")
                 raise ConfigError(f"task.slices has {name}, which is no column of the dataset; {remedy}")
-            if fault := _fault(columns[name]):
+            fault, cardinality = "", columns[name].cardinality
+            if columns[name].shape:
+                fault = f"has shape {columns[name].shape} per row"
+            elif cardinality is None:
+                fault = "is a number"
+            elif cardinality > MOST_VALUES:
+                fault = f"has {cardinality:,} values"
+            if fault:
                 raise ConfigError(
                     f"task.slices has {name}, which {fault}; a slice is a column with at most {MOST_VALUES:,} values: "
                     "carry it with the encoder vocabulary or quantile, in dataset.passthrough"
@@ -112,16 +115,6 @@ class Slices:
         return {"slices": table} if table else {}
 
 
-Columns = Mapping[str, Sequence[Any]]
-"""A table: values by column."""
-
-SAMPLED_ROWS = 2_000
-"""Rows of a split that are kept as a sample, chosen by their row numbers. A split with fewer rows is kept whole."""
-WORST_ROWS = 24
-OUTCOME_ROWS = 20_000
-"""Rows whose outcomes are kept, so that those of two models on the same rows can be compared."""
-
-
 @dataclass(frozen=True)
 class EvaluationData:
     """The details of one split."""
@@ -145,8 +138,7 @@ class Details(ABC):
         self.sums, self.sample, self.worst = Sums(), SelectedRows(SAMPLED_ROWS), SelectedRows(WORST_ROWS)
         self.outcomes = SelectedRows(OUTCOME_ROWS)
         self._has_weights = settings.class_weights != "none" or bool(settings.sample_weight)
-        self.keeps_inputs = False
-        """Whether the worst rows are kept as the model takes them, to be explained."""
+        self.keeps_inputs = False  # whether the worst rows are kept as the model takes them, to be explained
 
     @property
     def parts(self) -> list[Part]:
@@ -157,7 +149,6 @@ class Details(ABC):
         """Called before the first row: so many rows will come, on all workers together."""
 
     def merge(self, parts_of_next_shard: list[Part]) -> None:
-        """Add the parts of the next shard."""
         for part, other in zip(self.parts, parts_of_next_shard, strict=True):
             part.merge(other)  # type: ignore[arg-type]  # both have the same class
 
@@ -180,11 +171,7 @@ class Details(ABC):
         return {name.removeprefix(_INPUT): torch.from_numpy(values) for name, values in columns if name.startswith(_INPUT)}
 
     def result(
-        self,
-        split: str,
-        metrics: Mapping[str, Value],
-        entries: Mapping[str, Any] | None = None,
-        explanation: Explanation | None = None,
+        self, split: str, metrics: Mapping[str, Value], entries: Mapping[str, Any] | None = None, explanation: Explanation | None = None
     ) -> EvaluationData:
         """All that was collected of a split, with the values of its metrics. `entries` are entries of the summary; the explanation is that
         of the worst rows."""
@@ -212,14 +199,11 @@ class Details(ABC):
 
         def values(places: np.ndarray) -> dict[str, np.ndarray]:
             visible = {**{name: column[places] for name, column in columns.items()}, **sample_features(batch, places, self.data)}
-            return {**visible, **self._inputs(batch, places)}
+            inputs = self.data.features if self.keeps_inputs else ()
+            return {**visible, **{_INPUT + column.name: batch[column.name].cpu().numpy()[places] for column in inputs}}
 
         # NaN sorts last, but such a row is the worst.
         self.worst.offer(-np.nan_to_num(losses, nan=np.inf), row_numbers(batch), values)
-
-    def _inputs(self, batch: Batch, places: np.ndarray) -> dict[str, np.ndarray]:
-        features = self.data.features if self.keeps_inputs else ()
-        return {_INPUT + column.name: batch[column.name].cpu().numpy()[places] for column in features}
 
 
 def row_numbers(batch: Batch) -> np.ndarray:
@@ -227,21 +211,22 @@ def row_numbers(batch: Batch) -> np.ndarray:
     return batch[ROW_NUMBERS].cpu().numpy()
 
 
-SHOWN_BYTES = 16 * 2**10
-"""The most of one value of a row; a larger image keeps every n-th row and column."""
-MOST_COLUMNS = 40
-_INPUT = "input."
-PREFIX = "feature."
-"""Beginning of the names of a table's columns that hold a row's features."""
-
-
 def sample_features(batch: Batch, places: np.ndarray, data: Data) -> dict[str, np.ndarray]:
-    """The encoded features of a few rows of a batch, thinned."""
+    """The encoded features of a few rows of a batch, thinned to SHOWN_BYTES per row at most: the beginning of a text, every n-th value
+    along each long dimension of others."""
     index = torch.from_numpy(places)
     samples = {}
     for column in data.features[:MOST_COLUMNS]:
-        values = batch[column.name]
-        samples[PREFIX + column.name] = _thin(values[index.to(values.device)].cpu().numpy(), column)
+        tensor = batch[column.name]
+        values = tensor[index.to(tensor.device)].cpu().numpy()
+        if column.cardinality is not None:
+            values = values[:, : SHOWN_BYTES // values.itemsize] if values.ndim == 2 or column.counted else values
+        else:
+            while len(values) and values[0].nbytes > SHOWN_BYTES and max(values.shape[1:]) > 1:
+                longest = max(range(1, values.ndim), key=lambda axis: values.shape[axis])
+                near = [axis for axis in range(1, values.ndim) if values.shape[axis] * 2 > values.shape[longest]]
+                values = values[tuple(slice(None, None, 2) if axis in near else slice(None) for axis in range(values.ndim))]
+        samples[PREFIX + column.name] = values
     return samples
 
 
@@ -275,15 +260,3 @@ def _words(row: np.ndarray, column: TensorColumn, data: Data) -> str:
     if data.tokens:
         return b"".join(data.tokens[number] or b"\n\n" for number in indices.tolist()).decode(errors="replace")
     return " ".join("?" if word is None else str(word) for word in data.raw(column.name, indices[indices != FREE]).tolist())
-
-
-def _thin(values: np.ndarray, column: TensorColumn) -> np.ndarray:
-    """Values of shape (rows, …) with at most SHOWN_BYTES per row: the beginning of a text, every n-th value along each long dimension of
-    others."""
-    if column.cardinality is not None:
-        return values[:, : SHOWN_BYTES // values.itemsize] if values.ndim == 2 or column.counted else values
-    while len(values) and values[0].nbytes > SHOWN_BYTES and max(values.shape[1:]) > 1:
-        longest = max(range(1, values.ndim), key=lambda axis: values.shape[axis])
-        near = [axis for axis in range(1, values.ndim) if values.shape[axis] * 2 > values.shape[longest]]
-        values = values[tuple(slice(None, None, 2) if axis in near else slice(None) for axis in range(values.ndim))]
-    return values

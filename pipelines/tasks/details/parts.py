@@ -10,17 +10,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipelines.tasks.metrics.table import average_precision, roc_area
+from pipelines.tasks.metrics.classification import average_precision, roc_area
 
 MOST_SCORES = 4_000_000
 """Scores of a split, one for each row and curve: 36 MB of a binary target. With more, areas have a bound instead of being exact."""
-MOST_POINTS = 500
-"""Points of a curve that are kept to be drawn, evenly spaced along it."""
+MOST_POINTS = 500  # points of a curve that are kept to be drawn, evenly spaced along it
 
 
 class Scores:
-    """Scores and true classes of rows."""
-
     def __init__(self, limit: int = MOST_SCORES) -> None:
         self.limit, self.count, self.is_complete = limit, 0, True
         self._scores: list[np.ndarray] = []
@@ -33,14 +30,18 @@ class Scores:
 
     def add(self, scores: np.ndarray, true: np.ndarray) -> None:
         """Add rows: scores, float64 of shape (rows, curves), and the number of each row's class."""
-        self._add([scores], [true.astype(np.int32)], scores.size)
+        self.count += scores.size
+        if self.count > self.limit:
+            self._give_up()
+        if self.is_complete:
+            self._scores.append(scores)
+            self._true.append(true.astype(np.int32))
 
     def merge(self, other: "Scores") -> None:
         if not other.is_complete:
             self._give_up()
         elif other.has_rows:
-            scores, true = other.collect()
-            self._add([scores], [true], other.count)
+            self.add(*other.collect())
 
     def collect(self) -> tuple[np.ndarray, np.ndarray]:
         """Scores of shape (rows, curves), and classes of shape (rows,)."""
@@ -49,14 +50,6 @@ class Scores:
     @property
     def has_rows(self) -> bool:
         return bool(self._scores)
-
-    def _add(self, scores: list[np.ndarray], true: list[np.ndarray], count: int) -> None:
-        self.count += count
-        if self.count > self.limit:
-            self._give_up()
-        if self.is_complete:
-            self._scores += scores
-            self._true += true
 
     def _give_up(self) -> None:
         self.is_complete, self._scores, self._true = False, [], []
@@ -67,8 +60,7 @@ class Thresholds:
     """The distinct scores of one curve, from the highest to the lowest."""
 
     scores: np.ndarray
-    rows_of_class: np.ndarray
-    """Rows with each score that are of the class, int64."""
+    rows_of_class: np.ndarray  # rows with each score that are of the class, int64
     other_rows: np.ndarray
 
     @classmethod
@@ -116,10 +108,8 @@ class SelectedRows:
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.keys = np.empty(0)
-        self.rows = np.empty(0, np.int64)
-        """Row numbers within the split."""
+        self.rows = np.empty(0, np.int64)  # row numbers within the split
         self.columns: dict[str, np.ndarray] = {}
-        """Arrays with one entry per kept row."""
 
     def offer(self, keys: np.ndarray, rows: np.ndarray, columns: Callable[[np.ndarray], dict[str, np.ndarray]]) -> None:
         """Select the rows that belong to the smallest. `columns` returns their values, from their places in the batch."""

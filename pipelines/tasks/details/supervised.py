@@ -14,16 +14,12 @@ from pipelines.tasks.details.parts import Part, Scores, Thresholds
 from pipelines.tasks.targets.base import Target
 from pipelines.tasks.targets.classes import BinaryTarget, ClassificationTarget
 
-MOST_CONFUSED = 100
-"""Classes up to which all pairs are counted; with more, each class is counted by itself."""
-MOST_CURVES = 20
-"""Classes up to which scores are counted for each class."""
+MOST_CONFUSED = 100  # classes up to which all pairs are counted; with more, each class is counted by itself
+MOST_CURVES = 20  # classes up to which scores are counted for each class
 SCORE_BINS, SCORE_LIMIT = 512, 16.0
 """Bins of the score, equally wide between ± the limit: the logit of a class's probability. They are for splits with too many rows to
 keep every score; what an area from them may be off by follows from the counts."""
 CONFIDENCE_BINS = 15
-
-
 _UNCALIBRATED = "uncalibrated_"
 
 
@@ -34,9 +30,7 @@ class ClassDetails(Details):
     def __init__(self, settings: TaskSettings, data: Data, target: ClassificationTarget) -> None:
         super().__init__(settings, data)
         self.kind = "binary" if isinstance(target, BinaryTarget) else "classes"
-        self._target = target
-        self.classes = target.classes
-        self.scores = Scores()
+        self._target, self.classes, self.scores = target, target.classes, Scores()
         self._sorted: tuple[int, list[tuple[str, Thresholds]]] | None = None
         """The number of scores that were sorted, and the thresholds: sorting millions takes a second, and two callers need it."""
 
@@ -48,7 +42,6 @@ class ClassDetails(Details):
         self.scores.expect(rows * len(self._curves()))
 
     def _curves(self) -> tuple[str, ...]:
-        """The classes that have curves."""
         if self.kind == "binary":
             return tuple(self.classes[1:])
         return tuple(self.classes) if len(self.classes) <= MOST_CURVES else ()
@@ -64,11 +57,10 @@ class ClassDetails(Details):
             self.scores.add(probabilities[:, 1:], true)
             if decision.is_calibrated:
                 self._calibrate(output[:, 0].sigmoid().numpy(), true, _UNCALIBRATED)
-        else:
-            if self._curves():
-                self.scores.add(probabilities, true)
-                with np.errstate(divide="ignore"):
-                    self._score(np.log(probabilities) - np.log1p(-probabilities), true)
+        elif self._curves():
+            self.scores.add(probabilities, true)
+            with np.errstate(divide="ignore"):
+                self._score(np.log(probabilities) - np.log1p(-probabilities), true)
         confidence = probabilities[np.arange(len(true)), predicted]
         self._count(true, predicted)
         self._calibrate(probabilities[:, 1] if self.kind == "binary" else confidence, true if self.kind == "binary" else predicted == true)
@@ -129,7 +121,6 @@ class ClassDetails(Details):
         return tables
 
     def _bin_table(self) -> Columns:
-        """Counts of the bins that have rows."""
         counts, curves = self.sums.arrays["scores"], self._curves()
         filled = np.nonzero(counts.sum(0))
         return {
@@ -140,7 +131,6 @@ class ClassDetails(Details):
         }
 
     def _point_table(self) -> Columns:
-        """Points of the exact curves."""
         table: dict[str, list[Any]] = {"class": [], "logit": [], "rows_of_class": [], "other_rows": []}
         for name, thresholds in self._thresholds():
             points = thresholds.thin()
@@ -153,15 +143,11 @@ class ClassDetails(Details):
         return table
 
     def _thresholds(self) -> list[tuple[str, Thresholds]]:
-        """Of each curve, in the order of classes."""
         if self._sorted is None or self._sorted[0] != self.scores.count:
             scores, true = self.scores.collect()
             first = 1 if self.kind == "binary" else 0
-            curves = enumerate(self._curves())
-            self._sorted = (
-                self.scores.count,
-                [(name, Thresholds.from_rows(scores[:, place], true == first + place)) for place, name in curves],
-            )
+            curves = [(name, Thresholds.from_rows(scores[:, place], true == first + place)) for place, name in enumerate(self._curves())]
+            self._sorted = self.scores.count, curves
         return self._sorted[1]
 
     def _class_table(self) -> Columns:

@@ -1,4 +1,4 @@
-"""The metrics of tasks as classes of torchmetrics, which declare `higher_is_better` and give the reason when they are undefined.
+"""Means, ratios and errors as classes of torchmetrics, which declare `higher_is_better` and give the reason when they are undefined.
 
 They accumulate the rows of one split in float64, and torch.distributed synchronises them between workers.
 """
@@ -6,18 +6,18 @@ They accumulate the rows of one split in float64, and torch.distributed synchron
 import torch
 from torch import Tensor
 from torchmetrics import MeanMetric, Metric
-from torchmetrics.classification import BinaryAUROC
-from torchmetrics.utilities import dim_zero_cat
 
-from pipelines.tasks.metrics.table import NO_ROWS, ONE_CLASS
+from pipelines.tasks.metrics.table import NO_ROWS
+
+NO_ITEM = "no item of the vocabulary comes next"
 
 
 def moments(values: Tensor, dims: list[int]) -> Tensor:
     """Count, mean and sum of squared distances over these dimensions, float64 of shape (3, …); zeros if there are no values."""
-    size = values.sum(dims)
-    count = torch.full_like(size, values.numel() // max(size.numel(), 1), dtype=torch.float64)
-    mean = (size.double() / count.clamp(min=1)).to(values.dtype)
-    from_mean = values - _keep_dims(mean, values, dims)
+    total = values.sum(dims)
+    count = torch.full_like(total, values.numel() // max(total.numel(), 1), dtype=torch.float64)
+    mean = (total.double() / count.clamp(min=1)).to(values.dtype)
+    from_mean = values - mean.view([1 if dim in dims else size for dim, size in enumerate(values.shape)])
     off = from_mean.sum(dims).double() / count.clamp(min=1)  # the rounding error of the mean
     squares = from_mean.square().sum(dims).double() - count * off.square()
     return torch.stack([count, mean.double() + off, squares.clamp(min=0)])
@@ -33,13 +33,6 @@ def combine_moments(parts: Tensor) -> Tensor:
     largest = means.gather(0, counts.argmax(0, keepdim=True))  # so that parts without numbers do not change the result
     mean = largest[0] + (counts * (means - largest)).sum(0) / count.clamp(min=1)
     return torch.stack([count, mean, squares.sum(0) + (counts * (means - mean).square()).sum(0)])
-
-
-def _keep_dims(reduced: Tensor, like: Tensor, dims: list[int]) -> Tensor:
-    return reduced.view([1 if dim in dims else size for dim, size in enumerate(like.shape)])
-
-
-NO_ITEM = "no item of the vocabulary comes next"
 
 
 class Loss(MeanMetric):
@@ -59,6 +52,9 @@ class Loss(MeanMetric):
         self.mean_value += (value * weight).sum()
         self.weight += weight.sum()
 
+    def compute(self) -> Tensor:
+        return torch.full_like(self.mean_value, torch.nan) if self.missing_reason() else super().compute()
+
     def missing_reason(self) -> str:
         return "" if self.weight else self._nothing
 
@@ -72,36 +68,13 @@ class Score(Loss):
         super().__init__(nothing)
 
 
-class Auc(BinaryAUROC):
-    """The area under the ROC curve; NaN for rows of one class, where torchmetrics gives 0, and if a score is NaN."""
-
-    preds: list[Tensor]
-    """A tensor once those of several workers are gathered; `target` alike."""
-    target: list[Tensor]
-
-    def __init__(self) -> None:
-        super().__init__(validate_args=False)
-
-    def compute(self) -> Tensor:  # type: ignore[override]
-        is_nan = self.missing_reason() or bool(dim_zero_cat(self.preds).isnan().any())
-        return torch.tensor(torch.nan, dtype=torch.float64) if is_nan else super().compute()
-
-    def missing_reason(self) -> str:
-        if not len(self.target):
-            return NO_ROWS
-        classes = dim_zero_cat(self.target)
-        rows, positives = len(classes), int(classes.sum())
-        return NO_ROWS if not rows else ONE_CLASS if positives in (0, rows) else ""
-
-
 class Determination(Metric):
     """R², the explained share of the variance. It replaces R2Score of torchmetrics, which fails for fewer than two rows, where this is
     NaN, as for equal values; and sums squares, which loses the variance of large numbers such as dates and identifiers to rounding."""
 
     full_state_update = False
     higher_is_better = True
-    true: Tensor
-    """Count, mean and sum of squared distances from the mean of the true values."""
+    true: Tensor  # count, mean and sum of squared distances from the mean of the true values
     residual: Tensor
     lowest: Tensor
     highest: Tensor
@@ -130,6 +103,29 @@ class Determination(Metric):
         return "all values are equal" if self.lowest == self.highest else ""
 
 
+class RelativeError(Loss):
+    """The mean of |prediction − value| / |value|, MAPE; NaN if a value is 0, by which nothing can be divided. As values come from floats,
+    one that is a millionth of the largest or less counts as 0."""
+
+    smallest: Tensor
+    largest: Tensor
+
+    def __init__(self) -> None:
+        super().__init__(NO_ROWS)
+        self.add_state("smallest", torch.tensor(torch.inf, dtype=torch.float64), "min")
+        self.add_state("largest", torch.tensor(0.0, dtype=torch.float64), "max")
+
+    def update(self, predicted: Tensor, true: Tensor) -> None:  # type: ignore[override]
+        size = true.abs()
+        super().update((predicted - true).abs() / size)
+        if len(true):
+            self.smallest, self.largest = torch.minimum(self.smallest, size.min()), torch.maximum(self.largest, size.max())
+
+    def missing_reason(self) -> str:
+        has_zero = bool(self.smallest <= 1e-6 * self.largest)
+        return super().missing_reason() or ("a value is 0, or a millionth of the largest or less" if has_zero else "")
+
+
 class RankScore(Score):
     """A mean of ranking scores over all rows; NaN if no row has an item of the vocabulary, which could be ranked."""
 
@@ -143,9 +139,6 @@ class RankScore(Score):
         """`is_known` says which rows have an item of the vocabulary; others have the score 0."""
         super().update(gains)
         self.known_rows += is_known.sum()
-
-    def compute(self) -> Tensor:
-        return torch.full_like(self.mean_value, torch.nan) if self.missing_reason() else super().compute()
 
     def missing_reason(self) -> str:
         return "" if self.known_rows else NO_ITEM

@@ -1,22 +1,58 @@
-"""Metrics that a config asks for in `task.metrics`: average precision, balanced accuracy, F-beta, and the mean relative error.
+"""Metrics of classes: the areas under the ROC curve (AUC) and under that of precision and recall, balanced accuracy, F-beta.
 
 Each is scikit-learn's, but for rows that do not define it, where it has no value instead of 0 or 1.
 """
-
-import re
-from collections.abc import Callable
 
 import numpy as np
 import torch
 from torch import Tensor
 from torchmetrics import Metric
+from torchmetrics.classification import BinaryAUROC
 from torchmetrics.utilities import dim_zero_cat
 
-from pipelines.tasks.metrics.accumulation import Auc, Loss
-from pipelines.tasks.metrics.table import NO_ROWS, ONE_CLASS, average_precision
+from pipelines.tasks.metrics.table import NO_ROWS, ONE_CLASS
 
 F_BETA = r"f(\d{1,3}(?:_\d{1,3})?)"
 """The name of an F-beta: `f1`, `f2`, `f0_5`. No metric has a dot in its name, since torch has it for the parts of a module."""
+
+
+# Both areas equal scikit-learn's to 1e-16. Of four million rows, scikit-learn takes 7.5 s for both areas, 5.8 s of their counts by score,
+# and this 0.4 s. A resample of a bootstrap over 1,000 rows takes it 1.7 ms, and this 0.02 ms.
+def roc_area(positives: np.ndarray, negatives: np.ndarray) -> float:
+    """The area under the ROC curve, from the rows of both classes by score, the highest score first; NaN without rows of both.
+
+    It is the probability that a positive row has a higher score than a negative one; equal scores count half.
+    """
+    pairs = float(positives.sum()) * float(negatives.sum())
+    return float((negatives * (np.cumsum(positives) - positives / 2)).sum() / pairs) if pairs else float("nan")
+
+
+def average_precision(positives: np.ndarray, negatives: np.ndarray) -> float:
+    """The sum of precision over the steps of recall, from the rows of both classes by score, the highest score first; NaN without
+    positive rows."""
+    true, false = (np.cumsum(rows, dtype=np.float64) for rows in (positives, negatives))
+    return float((positives * (true / (true + false))).sum() / true[-1]) if len(true) and true[-1] else float("nan")
+
+
+class Auc(BinaryAUROC):
+    """The area under the ROC curve; NaN for rows of one class, where torchmetrics gives 0, and if a score is NaN."""
+
+    preds: list[Tensor]  # a tensor once those of several workers are gathered; `target` alike
+    target: list[Tensor]
+
+    def __init__(self) -> None:
+        super().__init__(validate_args=False)
+
+    def compute(self) -> Tensor:  # type: ignore[override]
+        is_nan = self.missing_reason() or bool(dim_zero_cat(self.preds).isnan().any())
+        return torch.tensor(torch.nan, dtype=torch.float64) if is_nan else super().compute()
+
+    def missing_reason(self) -> str:
+        if not len(self.target):
+            return NO_ROWS
+        classes = dim_zero_cat(self.target)
+        rows, positives = len(classes), int(classes.sum())
+        return NO_ROWS if not rows else ONE_CLASS if positives in (0, rows) else ""
 
 
 class AveragePrecision(Auc):
@@ -90,38 +126,3 @@ class FBeta(ClassCounts):
         if self._is_pooled:
             return "" if self.true.sum() else "no row has a label"
         return super().missing_reason()
-
-
-class RelativeError(Loss):
-    """The mean of |prediction − value| / |value|, MAPE; NaN if a value is 0, by which nothing can be divided. As values come from floats,
-    one that is a millionth of the largest or less counts as 0."""
-
-    smallest: Tensor
-    largest: Tensor
-
-    def __init__(self) -> None:
-        super().__init__(NO_ROWS)
-        self.add_state("smallest", torch.tensor(torch.inf, dtype=torch.float64), "min")
-        self.add_state("largest", torch.tensor(0.0, dtype=torch.float64), "max")
-
-    def update(self, predicted: Tensor, true: Tensor) -> None:  # type: ignore[override]
-        size = true.abs()
-        super().update((predicted - true).abs() / size)
-        if len(true):
-            self.smallest, self.largest = torch.minimum(self.smallest, size.min()), torch.maximum(self.largest, size.max())
-
-    def compute(self) -> Tensor:
-        return torch.full_like(self.mean_value, torch.nan) if self.missing_reason() else super().compute()
-
-    def missing_reason(self) -> str:
-        has_zero = bool(self.smallest <= 1e-6 * self.largest)
-        return super().missing_reason() or ("a value is 0, or a millionth of the largest or less" if has_zero else "")
-
-
-def class_metric_factory(name: str, classes: int) -> Callable[[], Metric] | None:
-    """Return a factory of the metric of decisions among classes with this name; None if there is none."""
-    if name == "balanced_accuracy":
-        return lambda: BalancedAccuracy(classes)
-    named = re.fullmatch(F_BETA, name)
-    beta = float(named[1].replace("_", ".")) if named else 0.0
-    return (lambda: FBeta(beta, classes)) if beta else None

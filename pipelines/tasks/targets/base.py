@@ -20,13 +20,11 @@ from pipelines.config.dataset.windows import lag_name
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.errors import ConfigError
 from pipelines.tasks.data import Data
-from pipelines.tasks.metrics.accumulation import Determination, Loss
-from pipelines.tasks.metrics.classification import RelativeError
+from pipelines.tasks.metrics.accumulation import Determination, Loss, RelativeError
 from pipelines.tasks.metrics.table import METRICS, Monitor, Predictions
-from pipelines.tasks.trivial import Centre, ConstantFit, EarlierValue, TrivialPredictor
+from pipelines.tasks.trivial import ConstantFit, EarlierValue, TrivialPredictor, centre
 
-_SCALES = ("identity", "minmax", "standardize")
-"""Encoders that are a scale and a shift."""
+_SCALES = ("identity", "minmax", "standardize")  # encoders that are a scale and a shift
 
 
 class Target(ABC):
@@ -86,9 +84,9 @@ class Target(ABC):
         by_output = [torch.autograd.grad(first[:, number].sum(), output, retain_graph=True)[0][:, number] for number in range(self.outputs)]
         return first.detach(), torch.stack(by_output, 1)
 
-    @abstractmethod
     def average(self, outputs: Tensor) -> Tensor:
         """The output whose prediction is the mean of those of several models: shape (rows, outputs), from (rows, models, outputs)."""
+        return outputs.mean(1)
 
     def metrics(self) -> MetricCollection:
         """Metrics that accumulate in float64 on the CPU, among them `loss`, which training minimises, and those of `task.metrics`."""
@@ -147,9 +145,6 @@ class QuantityTarget(Target):
     def derivatives(self, output: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
         return 2 * (output - target.to(output.dtype)[:, None]), torch.full_like(output, 2)
 
-    def average(self, outputs: Tensor) -> Tensor:
-        return outputs.mean(1)
-
     def further_metric(self, name: str) -> Callable[[], Metric] | None:
         return RelativeError if name == "mape" else None
 
@@ -165,13 +160,10 @@ class QuantityTarget(Target):
     def trivial_predictors(self, row_weight: str, class_weights: Sequence[float]) -> list[TrivialPredictor]:
         """The mean, which for the loss is that of the weight, and for the absolute error the median."""
         column = self.data.target.name
-        of_loss: TrivialPredictor = Centre("mean", np.mean, column, ("loss",))
-        if row_weight:
-            of_loss = ConstantFit("mean", mean_by_weight, column, ("loss",), row_weight)
         return [
-            Centre("mean", np.mean, column, ("rmse", "mse", "r2"), self.data.decode),
-            Centre("median", np.median, column, ("mae", *self._further)),
-            of_loss,
+            ConstantFit("mean", centre(np.mean, self.data.decode), column, ("rmse", "mse", "r2")),
+            ConstantFit("median", centre(np.median), column, ("mae", *self._further)),
+            ConstantFit("mean", mean_by_weight if row_weight else centre(np.mean), column, ("loss",), row_weight),
             *self._earlier_values(),
         ]
 

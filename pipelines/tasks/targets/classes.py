@@ -1,5 +1,6 @@
 """Targets with classes, of which a row has one, perhaps with an order such as that of grades."""
 
+import re
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from copy import copy
@@ -14,8 +15,8 @@ from torchmetrics.utilities import dim_zero_cat
 
 from pipelines.config import TaskSettings
 from pipelines.tasks.data import Data
-from pipelines.tasks.metrics.accumulation import Auc, Loss, Score
-from pipelines.tasks.metrics.classification import AveragePrecision, class_metric_factory
+from pipelines.tasks.metrics.accumulation import Loss, Score
+from pipelines.tasks.metrics.classification import F_BETA, Auc, AveragePrecision, BalancedAccuracy, FBeta
 from pipelines.tasks.metrics.table import METRICS
 from pipelines.tasks.targets.base import Target, average_logits
 from pipelines.tasks.targets.decision import Decision, fit_decision
@@ -23,8 +24,6 @@ from pipelines.tasks.trivial import ClassShares, TrivialPredictor
 
 
 class ClassificationTarget(Target):
-    """Base class of targets with classes."""
-
     figures = "classes"
     further_names = "balanced_accuracy, or f1, f2, f0_5 and others for an F-beta"
 
@@ -33,7 +32,11 @@ class ClassificationTarget(Target):
         self.predictions = "two classes" if len(self.classes) == 2 else "classes"
 
     def further_metric(self, name: str) -> Callable[[], Metric] | None:
-        return class_metric_factory(name, len(self.classes))
+        classes, named = len(self.classes), re.fullmatch(F_BETA, name)
+        if name == "balanced_accuracy":
+            return lambda: BalancedAccuracy(classes)
+        beta = float(named[1].replace("_", ".")) if named else 0.0
+        return (lambda: FBeta(beta, classes)) if beta else None
 
     def usual_metrics(self) -> dict[str, Metric]:
         return {"accuracy": Score(), "loss": Loss()}
@@ -43,9 +46,7 @@ class ClassificationTarget(Target):
         return self.probabilities(output).argmax(1)
 
     def update(self, metrics: MetricCollection, output: Tensor, target: Tensor) -> None:
-        self._update_decisions(metrics, self.decide(output), target)
-
-    def _update_decisions(self, metrics: MetricCollection, predicted: Tensor, target: Tensor) -> None:
+        predicted = self.decide(output)
         metrics["accuracy"].update((predicted == target).double())
         for name in self._further:
             if name != "average_precision":
@@ -82,7 +83,6 @@ class BinaryTarget(ClassificationTarget):
         self.decision = Decision()
 
     def replace_decision(self, decision: Decision) -> "BinaryTarget":
-        """A copy whose predictions follow this decision."""
         decided = copy(self)
         decided.decision = decision
         return decided

@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from pipelines.tasks.answers import sigmoid
+
 MOST_ACCURACY_LOST = 0.005
 """Expected share of the rows that a threshold may decide wrongly beyond those that the more probable class decides wrongly."""
-_LARGEST_LOGIT = 36.0
-"""A probability nearer to 0 or 1 is rounded to one of them in float64."""
+_LARGEST_LOGIT = 36.0  # a probability nearer to 0 or 1 is rounded to one of them in float64
 _NEWTON_STEPS = 50
 
 
@@ -41,12 +42,8 @@ class Decision:
         return logits * self.scale + self.shift if self.is_calibrated else logits
 
     def to_values(self) -> dict[str, float]:
-        """The values that `from_values` reads; none if it only takes the more probable class, as models without a decision do."""
+        """The fields by name; none if it only takes the more probable class, as models without a decision do."""
         return asdict(self) if self != Decision() else {}
-
-    @classmethod
-    def from_values(cls, values: Mapping[str, float]) -> "Decision":
-        return cls(**values)
 
 
 def fit_decision(probabilities: np.ndarray, is_second: np.ndarray, class_weights: Sequence[float] = ()) -> Decision:
@@ -66,7 +63,7 @@ def fit_decision(probabilities: np.ndarray, is_second: np.ndarray, class_weights
         first, second = class_weights
         threshold = min(max(first / (first + second), 1e-9), 1 - 1e-9)
     else:
-        threshold = choose_threshold(_sigmoid(logits * scale + shift))
+        threshold = choose_threshold(sigmoid(logits * scale + shift))
     return Decision(scale, shift, threshold)
 
 
@@ -78,7 +75,7 @@ def _calibration(logits: np.ndarray, is_second: np.ndarray) -> tuple[float, floa
     targets = np.where(is_second, (positives + 1) / (positives + 2), 1 / (rows - positives + 2))
     scale, shift = 1.0, 0.0
     for _ in range(_NEWTON_STEPS):
-        probabilities = _sigmoid(scale * logits + shift)
+        probabilities = sigmoid(scale * logits + shift)
         gradient = probabilities - targets
         curvature = probabilities * (1 - probabilities) + 1e-12
         by_scale, by_shift = (gradient * logits).sum(), gradient.sum()
@@ -97,10 +94,6 @@ def _calibration(logits: np.ndarray, is_second: np.ndarray) -> tuple[float, floa
     gain = _loss(logits, is_second) - _loss(scale * logits + shift, is_second)
     is_better = scale > 0 and np.isfinite(gain) and gain > log(rows)
     return (scale, shift) if is_better else (1.0, 0.0)
-
-
-def _sigmoid(logits: np.ndarray) -> np.ndarray:
-    return np.exp(-np.logaddexp(0, -logits))
 
 
 def _loss(logits: np.ndarray, is_second: np.ndarray) -> float:
@@ -135,7 +128,7 @@ def choose_threshold(probabilities: np.ndarray) -> float:
 def describe_decision(values: Mapping[str, Any], second_class: str = "the second class", has_weights: bool = False) -> str:
     """A decision in words. `values` may have, beside its own, the calibration `error` of a split, and `error_before` that of the
     probabilities as they come from the model."""
-    decision = Decision.from_values({field.name: values[field.name] for field in fields(Decision)})
+    decision = Decision(**{field.name: values[field.name] for field in fields(Decision)})
     why = "by task.class_weights" if has_weights else "chosen on validation for the correlation of predictions and classes"
     text = f"{second_class} is predicted above a probability of {decision.threshold:.3g}, {why}"
     error = f"expected calibration error {values['error']:.4f}" if "error" in values else ""

@@ -19,8 +19,7 @@ from pipelines.tasks.metrics.table import METRICS
 from pipelines.tasks.targets.base import QuantityTarget, mean_by_weight
 from pipelines.tasks.trivial import ConstantFit, TrivialPredictor
 
-LARGEST_LOG_DISPERSION = 12.0
-"""Beyond e^±12 the distribution is a Poisson one, or all but 0, to the precision of floats."""
+LARGEST_LOG_DISPERSION = 12.0  # beyond e^±12 the distribution is a Poisson one, or all but 0, to the precision of floats
 
 
 class PoissonTarget(QuantityTarget):
@@ -52,21 +51,22 @@ class PoissonTarget(QuantityTarget):
 
     def trivial_predictors(self, row_weight: str, class_weights: Sequence[float]) -> list[TrivialPredictor]:
         """The mean, which for the loss is that of the weight, and for the absolute error the median."""
+
+        def median_output(counts: np.ndarray, weights: np.ndarray) -> Tensor:
+            median = max(float(np.median(counts)), 0.5)  # no logarithm is −∞
+            return self.constant_output(np.full(1, median), np.ones(1))
+
         column, absolute = self.data.target.name, {"mae", "mape"}
         other_metrics = tuple(str(name) for name in self.metrics() if name not in absolute | {"loss"})
         return [
             ConstantFit("mean", self.constant_output, column, other_metrics),
             ConstantFit("mean", self.constant_output, column, ("loss",), row_weight),
-            ConstantFit("median", self._median_output, column, tuple(absolute)),
+            ConstantFit("median", median_output, column, tuple(absolute)),
         ]
 
     def constant_output(self, counts: np.ndarray, weights: np.ndarray) -> Tensor:
         """The output, shape (outputs,), of the best constant prediction of these counts."""
         return mean_by_weight(counts, weights).log() - self._log_mean
-
-    def _median_output(self, counts: np.ndarray, weights: np.ndarray) -> Tensor:
-        median = max(float(np.median(counts)), 0.5)  # no logarithm is −∞
-        return self.constant_output(np.full(1, median), np.ones(1))
 
     def quantities(self, output: Tensor) -> Tensor:
         return (output[:, 0] + self._log_mean).exp()
@@ -84,7 +84,7 @@ class NegativeBinomialTarget(PoissonTarget):
 
     def losses(self, output: Tensor, target: Tensor) -> Tensor:
         wide = output.double()  # log-gammas of 1 / α are large, and their difference small
-        log_count = -self._log_dispersion(wide)
+        log_count = -wide[:, 1].clamp(-LARGEST_LOG_DISPERSION, LARGEST_LOG_DISPERSION)
         log_mean = wide[:, 0] + self._log_mean
         distribution = NegativeBinomial(log_count.exp(), logits=log_mean - log_count, validate_args=False)
         return -distribution.log_prob(target.double()).to(output.dtype)
@@ -101,9 +101,6 @@ class NegativeBinomialTarget(PoissonTarget):
 
     def prediction_form(self) -> dict[str, Any]:
         return {**super().prediction_form(), "largest_log_dispersion": LARGEST_LOG_DISPERSION}
-
-    def _log_dispersion(self, output: Tensor) -> Tensor:
-        return output[:, 1].clamp(-LARGEST_LOG_DISPERSION, LARGEST_LOG_DISPERSION)
 
 
 class QuantileLevels:
@@ -152,7 +149,7 @@ def quantiles_in_order(data: Data, output: Tensor) -> Tensor:
 
 
 class QuantileTarget(QuantityTarget):
-    """One output for each of `task.quantiles`, with the pinball loss of `quantile_levels`, the mean over quantiles."""
+    """One output for each of `task.quantiles`, with the pinball loss, the mean over quantiles."""
 
     monitor = METRICS["pinball"].monitor
     is_curved = False
@@ -174,15 +171,16 @@ class QuantileTarget(QuantityTarget):
 
     def trivial_predictors(self, row_weight: str, class_weights: Sequence[float]) -> list[TrivialPredictor]:
         """The quantiles of the training split, which for the loss are those of the weight."""
+
+        def quantiles(values: np.ndarray, weights: np.ndarray) -> Tensor:
+            return torch.from_numpy(np.quantile(values, self._levels.shares, method="inverted_cdf", weights=weights))
+
         column = self.data.target.name
         other_metrics = tuple(str(name) for name in self.metrics() if name not in ("loss", "coverage"))
         return [
-            ConstantFit("quantiles", self._constant_output, column, other_metrics),
-            ConstantFit("quantiles", self._constant_output, column, ("loss",), row_weight),
+            ConstantFit("quantiles", quantiles, column, other_metrics),
+            ConstantFit("quantiles", quantiles, column, ("loss",), row_weight),
         ]
-
-    def _constant_output(self, values: np.ndarray, weights: np.ndarray) -> Tensor:
-        return torch.from_numpy(np.quantile(values, self._levels.shares, method="inverted_cdf", weights=weights))
 
     def output_to_explain(self, output: Tensor) -> Tensor:
         return torch.full((len(output),), self._levels.middle)

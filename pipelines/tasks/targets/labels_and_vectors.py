@@ -60,10 +60,15 @@ class LabelsTarget(SeveralValues):
 
     def trivial_predictors(self, row_weight: str, class_weights: Sequence[float]) -> list[TrivialPredictor]:
         """The share of rows that have each label, which for the loss is that of the weight."""
+
+        def logits_of_shares(labels: np.ndarray, weights: np.ndarray) -> Tensor:
+            least = 0.5 / (len(labels) + 1)  # a label that none or all rows have counts as if half a row differed
+            return mean_by_weight(labels, weights).clamp(least, 1 - least).logit()
+
         column = self.data.target.name
         return [
-            ConstantFit("label shares", _logits_of_shares, column, ("f1", "exact_match")),
-            ConstantFit("label shares", _logits_of_shares, column, ("loss",), row_weight),
+            ConstantFit("label shares", logits_of_shares, column, ("f1", "exact_match")),
+            ConstantFit("label shares", logits_of_shares, column, ("loss",), row_weight),
         ]
 
     def prediction_form(self) -> dict[str, Any]:
@@ -86,9 +91,6 @@ class VectorTarget(SeveralValues):
     def losses(self, output: Tensor, target: Tensor) -> Tensor:
         return (output - target.to(output.dtype)).square() @ self._weights.to(output.device, output.dtype)
 
-    def average(self, outputs: Tensor) -> Tensor:
-        return outputs.mean(1)
-
     def usual_metrics(self) -> dict[str, Metric]:
         by_name: dict[str, Metric] = {}
         for name in self._metric_names():
@@ -108,12 +110,16 @@ class VectorTarget(SeveralValues):
 
     def trivial_predictors(self, row_weight: str, class_weights: Sequence[float]) -> list[TrivialPredictor]:
         """The means, which for the loss are those of the weight, and for absolute errors the medians."""
+
+        def medians(values: np.ndarray, weights: np.ndarray) -> Tensor:
+            return torch.from_numpy(np.median(values, axis=0))
+
         column, names = self.data.target.name, self._metric_names()
         squared = tuple(f"{metric}_{name}" for metric in ("rmse", "r2") for name in names)
         return [
             ConstantFit("mean", mean_by_weight, column, squared),
             ConstantFit("mean", mean_by_weight, column, ("loss",), row_weight),
-            ConstantFit("median", _medians, column, tuple(f"mae_{name}" for name in names)),
+            ConstantFit("median", medians, column, tuple(f"mae_{name}" for name in names)),
         ]
 
     def prediction_form(self) -> dict[str, Any]:
@@ -131,13 +137,3 @@ def target_weights(names: Sequence[str], weights: dict[str, float]) -> list[floa
     if not sum(in_order):
         raise ConfigError("task.target_weights are all 0, so there is nothing to learn; give one number a weight")
     return [weight / sum(in_order) for weight in in_order]
-
-
-def _logits_of_shares(labels: np.ndarray, weights: np.ndarray) -> Tensor:
-    """The logit of each label's share of the weight; one that none or all rows have counts as if half a row differed."""
-    least = 0.5 / (len(labels) + 1)
-    return mean_by_weight(labels, weights).clamp(least, 1 - least).logit()
-
-
-def _medians(values: np.ndarray, weights: np.ndarray) -> Tensor:
-    return torch.from_numpy(np.median(values, axis=0))
