@@ -25,7 +25,8 @@ from pipelines.data.sources.files import files
 from pipelines.data.sources.files.content import PARQUET, binary_format, decompress, lines
 from pipelines.data.sources.files.file_table import PACKED_NUMBER, FileTable, checksums_of_pack, is_pack_worthwhile, pack_files
 from pipelines.data.sources.files.files import Range, has_folders
-from pipelines.data.sources.files.folder_columns import check_values, folder_columns, join_folder_columns, quote_name, resolve_types
+from pipelines.data.sources.files.folder_columns import check_values, folder_columns, join_folder_columns, resolve_types
+from pipelines.data.sources.spark_sql import quote_name
 from pipelines.data.sources.text.parsed import (
     FILE,
     KEY_COLUMNS,
