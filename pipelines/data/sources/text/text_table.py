@@ -149,9 +149,11 @@ class TextTable(FileTable[Table]):
     def check_text(self) -> None:
         """Raises SourceError if the first file is of a binary format, of which every line would be a malformed record."""
         first = self.files[0].path
-        if kind := binary_format(first):
-            remedy = f"set source.tables.{self.name}.format: parquet" if kind == PARQUET else "write it as csv, json or parquet"
-            raise SourceError(f"{first} is a file of {kind}, not of {self.settings.format}; {remedy}")
+        kind = binary_format(first)
+        if kind == PARQUET:
+            raise SourceError(f"{first} is a file of {kind}, not of {self.settings.format}; set source.tables.{self.name}.format: parquet")
+        if kind:
+            raise SourceError(f"{first} is a file of {kind}, not of {self.settings.format}; write it as csv, json or parquet")
 
     def _pack(self, spark: SparkSession) -> DataFrame:
         if self._packed_rows is None:
