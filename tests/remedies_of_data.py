@@ -384,7 +384,7 @@ def bomb(folder: Path, rows_per_group: int) -> Any:
     table = pa.table({"x": np.zeros(10**6, "int64")})
     pq.write_table(table, path, row_group_size=rows_per_group, compression="zstd", use_dictionary=False)
     with small_chunks():
-        return parquet_footers._check_file(str(path))
+        return list(parquet_footers._count_rows([str(path)]))
 
 
 def numbers(folder: Path, shape: tuple[int, ...] = (3,), values: bytes = b"abc", cut_to: int | None = None, kind: Any = None) -> Any:
@@ -427,7 +427,7 @@ def check_table_file(folder: Path, content: bytes, form: str = "csv") -> None:
     if form == "csv":
         cast(TextTable, raw_table({"format": form, "path": path, "schema": "a int"})).check_text()
     else:
-        parquet_footers._check_file(path)
+        list(parquet_footers._count_rows([path]))
 
 
 def parquet_bytes() -> bytes:

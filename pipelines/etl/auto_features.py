@@ -14,7 +14,7 @@ from pipelines.config.features.base import is_pattern
 from pipelines.data.features.auto.choice import Choice, auto_columns, choose, target_columns
 from pipelines.data.features.auto.patterns import column_kind, name_columns
 from pipelines.data.features.raw import null_invalid
-from pipelines.data.sources.files.folder_columns import quote_name
+from pipelines.data.sources.spark_sql import quote_name
 from pipelines.etl.quality import accepted_rows
 from pipelines.etl.splits.splits import ROW, SPLIT, TRAIN, raw_schema
 

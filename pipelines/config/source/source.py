@@ -67,9 +67,8 @@ class Table(FileTableSettings):
     def __new__(cls, *_: Any, **values: Any) -> "Table":
         """In Python, `Table(format="json", …)` is of the class for that format, if it has one."""
         name = values.get("format")
-        if cls is Table and isinstance(name, str) and name not in FORMATS and issubclass(TABLES.by_name.get(name, Section), Table):
-            return super().__new__(TABLES.by_name[name])
-        return super().__new__(cls)
+        kind = TABLES.by_name.get(name) if cls is Table and isinstance(name, str) and name not in FORMATS else None
+        return super().__new__(kind if kind and issubclass(kind, Table) else cls)
 
     @classmethod
     def find_rules(cls, table_format: str) -> Format:

@@ -8,5 +8,5 @@
 5. `cell_table` reads formats whose cells have types of their own, by readers with the interface of `cell_files`.
 6. `tables`    reads all tables once, registers their valid rows as views, and returns malformed records separately.
 
-`source_errors` turns Spark's errors into the project's; `spark_sql` writes values in SQL.
+`source_errors` turns Spark's errors into the project's; `spark_sql` writes values and names in SQL.
 """

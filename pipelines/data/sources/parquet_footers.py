@@ -98,10 +98,8 @@ def check_readable(files: Iterable[FileColumns], declared: Mapping[str, str] | N
                 fault = " inside another column"
             else:
                 continue
-            instead = UNREADABLE.get(kind, "timestamp[us]")
-            raise SourceError(
-                f"{file.path}: column {path} is {kind}, which Spark does not read{fault}; {without}, or write it as {instead}"
-            )
+            instead = f"write it as {UNREADABLE.get(kind, 'timestamp[us]')}"
+            raise SourceError(f"{file.path}: column {path} is {kind}, which Spark does not read{fault}; {without}, or {instead}")
 
 
 def check_same_columns(files: Sequence[FileColumns]) -> None:

@@ -18,7 +18,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from pipelines.config.messages.words import name_list
 from pipelines.data.sources.base import Rows
 from pipelines.data.sources.files import files
-from pipelines.data.sources.files.folder_columns import check_values, folder_columns, quote_name, resolve_types
+from pipelines.data.sources.files.folder_columns import check_values, folder_columns, resolve_types
 from pipelines.data.sources.files.spark_files import SparkFiles
 from pipelines.data.sources.parquet_footers import (
     NANOSECONDS_UTC,
@@ -34,6 +34,7 @@ from pipelines.data.sources.parquet_footers import (
     is_nanoseconds,
     reader_failed,
 )
+from pipelines.data.sources.spark_sql import quote_name
 from pipelines.data.sources.text.parsed import FILE, parse_schema
 from pipelines.data.versions.raw_inputs import SourceFile
 from pipelines.errors import SourceError

@@ -102,7 +102,7 @@ def check_folds(folds: Folds, split: FoldSplit) -> None:
                 f"dataset.split.fold_starts: no row has {split.time} {' and '.join(periods)}, which is fold {number} of {split.folds}; "
                 "leave that start out, or give others"
             )
-        if empty:
+        if empty and not isinstance(split, ByTimeFold):
             more = f"more groups of {split.group}" if split.group else "more rows"
             numbers = name_list([str(number) for number in empty])
             raise SourceError(

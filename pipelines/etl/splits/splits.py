@@ -25,8 +25,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantT
 from xxhash import xxh64_intdigest
 
 from pipelines.config.dataset.dataset import MOST_REPEATS, ByColumn, ByFold, ByFraction, ByTime, ByTimeFold, FoldSplit, Split
-from pipelines.data.sources.files.folder_columns import quote_name
-from pipelines.data.sources.spark_sql import sql_text
+from pipelines.data.sources.spark_sql import quote_name, sql_text
 from pipelines.data.versions.manifest import SPLITS
 from pipelines.errors import ConfigError, SourceError
 from pipelines.etl.quality import REASON, accepted_rows, refuse
@@ -42,6 +41,8 @@ INTERNAL = (ROW, SPLIT, PART, PLACE, ALIKE, REASON, STRATUM, FIRST_CUT, SECOND_C
 VERSION = 1
 """Raise it whenever the placement of equal rows changes; part of a dataset version's identity."""
 
+_PRIMES = (0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0x85EBCA77C2B2AE63, 0x27D4EB2F165667C5)
+_SPARK_SEED = 42
 TRAIN, VALIDATION, TEST = range(len(SPLITS))
 
 
@@ -220,39 +221,31 @@ def hash_sql(salt: str, values: Iterable[tuple[str, str]]) -> str:
     return f"xxhash64({salt_number(salt)}L, {', '.join(f'isnull({column}), {value}' for column, value in values)})"
 
 
-_PRIMES = (0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0x85EBCA77C2B2AE63, 0x27D4EB2F165667C5)
-_SPARK_SEED = 42
-
-
 @cache
 def salt_number(salt: str) -> int:
     """The signed 64-bit integer whose hash by Spark's xxhash64 is that of the text.
 
     Every step of XXH64 (Collet, "xxHash fast digest algorithm") for eight bytes is a bijection of 64 bits, so it can be undone.
     """
+
+    def undo_shift(value: int, bits: int) -> int:
+        """x of x ^ (x >> bits), both of 64 bits; `bits` are 22 or more."""
+        value %= 2**64
+        return value ^ value >> bits ^ value >> 2 * bits
+
+    def rotate(value: int, bits: int) -> int:
+        value %= 2**64
+        return value << bits | value >> 64 - bits
+
     first, second, third, fourth, fifth = _PRIMES
+    inverse_first, inverse_second, inverse_third = (pow(odd, -1, 2**64) for odd in (first, second, third))
     value = xxh64_intdigest(salt.encode(), _SPARK_SEED)
-    value = _undo_shift(value, 32) * _inverse(third)
-    value = _undo_shift(value, 29) * _inverse(second)
-    value = (_undo_shift(value, 33) - fourth) * _inverse(first)
-    value = (_rotate(value, 64 - 27) ^ (_SPARK_SEED + fifth + 8)) * _inverse(first)
-    value = _rotate(value, 64 - 31) * _inverse(second) % 2**64
+    value = undo_shift(value, 32) * inverse_third
+    value = undo_shift(value, 29) * inverse_second
+    value = (undo_shift(value, 33) - fourth) * inverse_first
+    value = (rotate(value, 64 - 27) ^ (_SPARK_SEED + fifth + 8)) * inverse_first
+    value = rotate(value, 64 - 31) * inverse_second % 2**64
     return value - 2**64 if value >= 2**63 else value
-
-
-def _undo_shift(value: int, bits: int) -> int:
-    """x of x ^ (x >> bits), both of 64 bits; `bits` are 22 or more."""
-    value %= 2**64
-    return value ^ value >> bits ^ value >> 2 * bits
-
-
-def _rotate(value: int, bits: int) -> int:
-    value %= 2**64
-    return value << bits | value >> 64 - bits
-
-
-def _inverse(odd: int) -> int:
-    return pow(odd, -1, 2**64)
 
 
 def hashable_sql(value: str, kind: DataType, depth: int = 0) -> str:

@@ -20,7 +20,7 @@ from pipelines.data.features.base import COUNTS, MOMENTS
 from pipelines.data.features.raw import is_category, is_number, is_text
 from pipelines.data.features.statistics import COUNTS_SCHEMA, Statistics, statistics_from_summary
 from pipelines.data.features.text_pieces import term_rule
-from pipelines.data.sources.files.folder_columns import quote_name
+from pipelines.data.sources.spark_sql import quote_name
 from pipelines.data.versions.data_profile import TEXT_LENGTH, ValueCounts
 from pipelines.data.versions.manifest import SPLITS
 from pipelines.etl.quality import REASON

@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, IntegerType, StringType, StructField, StructType
 
 from pipelines.data.sources.files.files import File, Range
+from pipelines.data.sources.spark_sql import quote_name
 from pipelines.data.sources.text.misfits import is_number, number, pattern
 from pipelines.data.sources.text.parsed import RANGE
 from pipelines.errors import SourceError
@@ -76,11 +77,6 @@ def join_folder_columns(spark: SparkSession, records: DataFrame, ranges: Sequenc
     )
     typed = texts.select(RANGE, *[_cast_text(F.col(quote_name(field.name)), field.dataType).alias(field.name) for field in schema])
     return records.join(F.broadcast(typed), RANGE)
-
-
-def quote_name(name: str) -> str:
-    """Quote a column's name for Spark's SQL, in which a dot would be a field's."""
-    return f"`{name.replace('`', '``')}`"
 
 
 def _cast_text(text: Column, kind: DataType) -> Column:

@@ -25,7 +25,8 @@ from pipelines.data.sources.files import files
 from pipelines.data.sources.files.content import PARQUET, binary_format, decompress, lines
 from pipelines.data.sources.files.file_table import PACKED_NUMBER, FileTable, checksums_of_pack, is_pack_worthwhile, pack_files
 from pipelines.data.sources.files.files import Range, has_folders
-from pipelines.data.sources.files.folder_columns import check_values, folder_columns, join_folder_columns, quote_name, resolve_types
+from pipelines.data.sources.files.folder_columns import check_values, folder_columns, join_folder_columns, resolve_types
+from pipelines.data.sources.spark_sql import quote_name
 from pipelines.data.sources.text.parsed import (
     FILE,
     KEY_COLUMNS,
@@ -148,9 +149,11 @@ class TextTable(FileTable[Table]):
     def check_text(self) -> None:
         """Raises SourceError if the first file is of a binary format, of which every line would be a malformed record."""
         first = self.files[0].path
-        if kind := binary_format(first):
-            remedy = f"set source.tables.{self.name}.format: parquet" if kind == PARQUET else "write it as csv, json or parquet"
-            raise SourceError(f"{first} is a file of {kind}, not of {self.settings.format}; {remedy}")
+        kind = binary_format(first)
+        if kind == PARQUET:
+            raise SourceError(f"{first} is a file of {kind}, not of {self.settings.format}; set source.tables.{self.name}.format: parquet")
+        if kind:
+            raise SourceError(f"{first} is a file of {kind}, not of {self.settings.format}; write it as csv, json or parquet")
 
     def _pack(self, spark: SparkSession) -> DataFrame:
         if self._packed_rows is None:
