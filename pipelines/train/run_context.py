@@ -24,12 +24,15 @@ from pipelines.train.step_statistics import (
     check_step,
     steps_per_point,
 )
-from pipelines.train.trivial_baseline import Baseline
 from pipelines.train.update import learning_rate
 
 if TYPE_CHECKING:
     from pipelines.train.saver import Saver
     from pipelines.train.strategy import Strategy
+
+
+Baseline = dict[str, tuple[float, str]]
+"""The best value of each metric that a trivial predictor reaches, as `<split>/<metric>`, and the predictor that has it."""
 
 
 class Hooks:

@@ -1,17 +1,15 @@
 """The flags that workers attach to an optimizer step, and its result; sums of each step, read from the device a few steps at a time, and
 the training curves computed from them. NaN and infinite values are rejected at the step where they occur, so that they are never saved."""
 
-from collections.abc import Container, Iterable, Mapping
 from dataclasses import astuple, dataclass, fields
 from math import isfinite
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor
 
 from pipelines.config.train.train import Train
 from pipelines.errors import NonFiniteError
-from pipelines.train.dtensor import local_part
 from pipelines.train.workers import Mesh, all_gather_object, waits_for_workers
 
 
@@ -215,29 +213,3 @@ def check_step(step: StepStatistics, mesh: Mesh, settings: Train, overflows: int
     has_shards = settings.strategy.reads_in_order
     where = ", ".join(f"worker {rank}{f' (shards {block.start} to {block.stop - 1})' if has_shards else ''}" for rank, block in wrong)
     raise NonFiniteError(f"step {step.number}: the loss is {step.loss_sum}, from {where or 'the sum over workers'}: {REMEDY}")
-
-
-def infinite_buffers(model: nn.Module) -> frozenset[str]:
-    """Names of a new model's buffers that contain infinities on purpose, such as masks."""
-    return frozenset(name for name, values in model.named_buffers(remove_duplicate=False) if values.isinf().any())
-
-
-def _any(flags: Iterable[Tensor]) -> bool:
-    """Whether one is true: with one reading from each device, since parts of a model may be on the CPU."""
-    by_device: dict[torch.device, list[Tensor]] = {}
-    for flag in flags:
-        by_device.setdefault(flag.device, []).append(flag)
-    return any(bool(torch.stack(group).any()) for group in by_device.values())
-
-
-def check_weights(weights: Mapping[str, Tensor], infinite: Container[str], step: int) -> None:
-    """Raise NonFiniteError, on all workers alike, naming the first weight that is not finite. Collective: workers may hold
-    different weights.
-
-    The loss would show such a weight only one step later. Weights named in `infinite` may be infinite, but not NaN.
-    """
-    floats = {name: local_part(values) for name, values in weights.items() if values.is_floating_point()}
-    wrong = {name: values.isnan().any() if name in infinite else ~values.isfinite().all() for name, values in floats.items()}
-    first = next((name for name, is_wrong in wrong.items() if is_wrong), "") if _any(wrong.values()) else ""
-    if first := next(filter(None, all_gather_object(first)), ""):
-        raise NonFiniteError(f"step {step}: {first} is not finite after the step: {REMEDY}")
