@@ -39,7 +39,11 @@ def freeze(settings: Train, model: nn.Module) -> None:
         patterns = ", ".join(settings.freeze)
         raise ConfigError(f"train.freeze is {patterns}, which leaves none of {len(parameters)} parameters to train; remove a pattern")
     for path, module in model.named_modules():
-        if isinstance(module, BatchNorm) and _is_frozen(settings.freeze, path, module):
+        if not isinstance(module, BatchNorm):
+            continue
+        own, statistics = list(module.parameters(recurse=False)), f"{path}.running_mean".lstrip(".")
+        is_named = any(fnmatchcase(statistics, pattern) for pattern in settings.freeze)
+        if is_named if not own else not any(parameter.requires_grad for parameter in own):
             keep_statistics(module)
 
 
@@ -50,12 +54,6 @@ def match_names(pattern: str, names: Iterable[str], setting: str, kind: str = "p
         near = name_list(candidates, pattern) if candidates else "none"
         raise ConfigError(f"{setting}: {pattern} matches no {kind} of the model, which has {near}; write a name, or a pattern of names")
     return matches
-
-
-def _is_frozen(patterns: Iterable[str], path: str, norm: BatchNorm) -> bool:
-    parameters = list(norm.parameters(recurse=False))
-    name = f"{path}.running_mean".lstrip(".")
-    return not any(parameter.requires_grad for parameter in parameters) if parameters else any(fnmatchcase(name, p) for p in patterns)
 
 
 _WEIGHT = "weight"
