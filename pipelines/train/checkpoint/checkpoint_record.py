@@ -12,7 +12,7 @@ would then be of a model that no worker has. So no checkpoint is completed befor
 import platform
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from torch import Tensor
 from xxhash import xxh3_128
 
 from pipelines.config.train.strategy import ONE_WORKER
-from pipelines.data.versions.storage import seal, unseal_or_none
+from pipelines.data.versions.storage import unseal_or_none
 from pipelines.errors import DriftError
 from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.dtensor import local_parts, tensor_name
@@ -54,19 +54,10 @@ class Record:
     format: int = FORMAT
 
 
-def to_json(record: Record) -> bytes:
-    return seal(asdict(record))
-
-
-def from_json(content: bytes) -> dict[str, Any] | None:
-    """A record's values; None if the content is damaged."""
-    return unseal_or_none(content)
-
-
 def newest_step(directory: RunDirectory) -> int | None:
     """The last step of the newest complete checkpoint; None if there is none."""
     contents = (directory.get(f"checkpoints/{base}/{RECORD}") for base in directory.names("checkpoints"))
-    records = [values for content in contents if content is not None and (values := from_json(content)) is not None]
+    records = [values for content in contents if content is not None and (values := unseal_or_none(content)) is not None]
     return max((int(values["step"]) for values in records), default=None)
 
 
