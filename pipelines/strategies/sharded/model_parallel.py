@@ -201,7 +201,13 @@ DATA_PARALLEL = ("replicate", "shard")
 
 def check_degrees(settings: Train, task: Task, model: nn.Module) -> None:
     """Raise ConfigError for a degree that the task does not support; `model` is the task's, with or without values."""
-    supported, degrees = _list_supported(task, model), settings.strategy_as(Settings).degrees(settings.max_workers)
+    model_degrees = {
+        "pipeline": bool(task.stages(model, 1)),
+        "tensor": bool(task.parallel_plan(model)),
+        "context": task.divisible_tokens(model) is not None,
+    }
+    supported = (*DATA_PARALLEL, *(name for name, is_supported in model_degrees.items() if is_supported))
+    degrees = settings.strategy_as(Settings).degrees(settings.max_workers)
     for name, degree in degrees._asdict().items():
         if degree > 1 and name not in supported:
             raise ConfigError(
@@ -231,15 +237,6 @@ def check_degrees(settings: Train, task: Task, model: nn.Module) -> None:
         check_divisible(model, task.parallel_plan(model), degrees.tensor)
     if degrees.context > 1 and (divisible := task.divisible_tokens(model)):
         check_tokens(divisible, degrees.context)
-
-
-def _list_supported(task: Task, model: nn.Module) -> tuple[str, ...]:
-    model_degrees = {
-        "pipeline": bool(task.stages(model, 1)),
-        "tensor": bool(task.parallel_plan(model)),
-        "context": task.divisible_tokens(model) is not None,
-    }
-    return (*DATA_PARALLEL, *(name for name, is_supported in model_degrees.items() if is_supported))
 
 
 def device_mesh(degrees: Degrees, context: WorkerContext, timeout_seconds: float) -> DeviceMesh:

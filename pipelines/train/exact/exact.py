@@ -85,9 +85,8 @@ def check_passes(model: nn.Module, buffers: ModelBuffers, run: Callable[[], Tens
                 passes[-1][f"the gradient of {name}"] = parameter.grad
                 parameter.grad = None
     first, second = passes
-    for name in first:
-        bits = [each[name].reshape(-1).view(torch.uint8) for each in passes if name in each]
-        if name not in second or not torch.equal(*bits):
+    for name, values in first.items():
+        if name not in second or not torch.equal(values.reshape(-1).view(torch.uint8), second[name].reshape(-1).view(torch.uint8)):
             raise ConfigError(
                 f"two passes over the same rows from the same state differ in {name}: a layer is not deterministic, or draws random "
                 "numbers that do not depend on torch's seed; draw them with torch, or set train.strategy to ddp"
