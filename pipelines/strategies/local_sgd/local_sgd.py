@@ -65,7 +65,9 @@ class Int8Means:
         partial = torch.zeros(sum(self._sizes), dtype=self._partial_dtype, device=scales.device)
         for errors in self.errors.values():
             for error, scale, partial_sum in zip(errors, scales, partial.split(self._sizes), strict=True):
-                rounded = quantise(error, scale)
+                # To the nearest multiples of the scale, ties to even.
+                levels = error / torch.where(scale > 0, scale, 1.0)
+                rounded = levels.nan_to_num().round().clamp(-LEVELS, LEVELS).to(torch.int8)
                 partial_sum.add_(rounded.flatten())
                 error.sub_(rounded * scale)
         sums = self._sum(partial.cpu()).to(scales.device).split(self._sizes)
@@ -89,12 +91,6 @@ class Int8Means:
         torch.sum(torch.stack([parts[self._rank], *(part for (part,) in received.values())]), 0, dtype=dtype, out=sums[self._rank])
         self._transport.all_gather(sums)
         return torch.cat(sums)[: len(partial)]
-
-
-def quantise(values: Tensor, scale: Tensor) -> Tensor:
-    """Round values to the nearest multiples of `scale`, ties to even, as int8."""
-    levels = values / torch.where(scale > 0, scale, 1.0)
-    return levels.nan_to_num().round().clamp(-LEVELS, LEVELS).to(torch.int8)
 
 
 def _sum_dtype(replicas: int) -> torch.dtype:

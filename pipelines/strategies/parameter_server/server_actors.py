@@ -73,8 +73,10 @@ class ServerActor:
             server = self._current_server(run)
             before = server.sequence
             getattr(server, name)(*arguments)
-            if server.sequence > before:
-                self._send_to_backup(server, name, arguments)
+            if server.sequence > before and self._backup is not None:
+                follows: bool = ray.get(self._backup.follow.remote(self._name, server.sequence, name, arguments))
+                if not follows:  # it has died, and is a new process
+                    self._load_backup()
             self._changed.notify_all()
             return self._queue
 
@@ -144,12 +146,6 @@ class ServerActor:
         torch.set_num_threads(contents.plan.settings.strategy_as(Settings).threads_per_shard)
         self._server = Server(contents)
         self._leases = Leases(contents.plan.settings.strategy_as(Settings).staleness)
-
-    def _send_to_backup(self, server: Server, name: str, arguments: tuple[Any, ...]) -> None:
-        if self._backup is not None:
-            follows: bool = ray.get(self._backup.follow.remote(self._name, server.sequence, name, arguments))
-            if not follows:  # it has died, and is a new process
-                self._load_backup()
 
     def _load_backup(self) -> None:
         if self._backup is not None and self._server is not None:

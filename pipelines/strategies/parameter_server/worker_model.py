@@ -136,7 +136,11 @@ class WorkerModel(Exact):
                 plan,
                 slices,
                 torch.tensor(_cut(slices, flat)),
-                [{name: _cut_state(values, entries) for name, values in states[entries.number].items()} for entries in slices],
+                [
+                    # Of a scalar, such as the number of steps, each slice has its own.
+                    {name: (_flat(v)[entries.span] if v.dim() else v).cpu().clone() for name, v in states[entries.number].items()}
+                    for entries in slices
+                ],
                 Watermarks(list(self.next_steps)),
                 [] if number else [values.cpu() for values in self._buffers.clones()],
                 [] if number else [self._buffer_remainders.clone()],
@@ -203,10 +207,6 @@ def _cut(slices: Sequence[ParameterSlice], flat: Sequence[Tensor | None]) -> np.
         values = flat[entries.number]
         parts.append(torch.zeros(entries.size) if values is None else values[entries.span].cpu())
     return torch.cat(parts).numpy()
-
-
-def _cut_state(values: Tensor, entries: ParameterSlice) -> Tensor:
-    return _flat(values)[entries.span].cpu().clone() if values.dim() else values.cpu().clone()
 
 
 def _flat(values: Tensor) -> Tensor:

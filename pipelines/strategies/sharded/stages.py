@@ -81,12 +81,6 @@ def _direct_tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
     yield from module.named_buffers(recurse=False)
 
 
-def stage_blocks(stage: nn.Module, blocks: Sequence[nn.Module]) -> list[nn.Module]:
-    """The model's blocks that are in a stage."""
-    inside = set(stage.modules())
-    return [block for block in blocks if block in inside]
-
-
 def check_stages(settings: Train, task: Task, model: nn.Module) -> None:
     """Raise ConfigError for a model or settings with which a pipeline cannot train."""
     parallel = settings.strategy_as(Settings)
@@ -184,7 +178,8 @@ class Pipeline:
         # passes would not find them.
         sharding = settings.strategy_as(Settings).model_copy(update={"reshard_after_forward": False})
         for part in self._parts.values():
-            inside = stage_blocks(part, blocks)
+            modules = set(part.modules())
+            inside = [block for block in blocks if block in modules]
             for block in inside:
                 recompute(block, settings.strategy_as(Settings).activation_checkpointing)
             if settings.compile:
