@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from statistics import fmean
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from pipelines.data.loader import Loader
@@ -17,13 +17,15 @@ from pipelines.data.loader.order import ORDER_VERSION
 from pipelines.errors import NonFiniteError
 from pipelines.strategies.parameter_server.messages import Plan, StepSums
 from pipelines.strategies.parameter_server.server_actors import Servers
-from pipelines.strategies.parameter_server.worker_model import WorkerModel
 from pipelines.tasks.base import Batch
 from pipelines.train.run_context import RunContext
 from pipelines.train.step_clock import DATA, EXCHANGE, OTHER
 from pipelines.train.step_statistics import StepStatistics
 from pipelines.train.strategy import ConsistentPoint
 from pipelines.train.workers import all_gather_object, broadcast_from_rank0
+
+if TYPE_CHECKING:
+    from pipelines.strategies.parameter_server.parameter_server import ParameterServerStrategy
 
 SKIPPED = 16
 """Microbatches that a stream leaves out, at most, to reach a later step; beyond that, reading begins anew."""
@@ -105,7 +107,7 @@ class Waits:
 class WorkerLoop:
     """One worker's way through the epochs of a run, from quiescent servers to quiescent servers."""
 
-    def __init__(self, model: WorkerModel, servers: Servers, run: RunContext) -> None:
+    def __init__(self, model: "ParameterServerStrategy", servers: Servers, run: RunContext) -> None:
         self._model, self._servers, self._run = model, servers, run
         assert isinstance(run.loader, Streams)
         self._loader, self._is_first_rank = run.loader, model.mesh.context.rank == 0
