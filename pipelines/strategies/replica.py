@@ -22,7 +22,7 @@ from pipelines.train.buffers import ModelBuffers
 from pipelines.train.exact.exact import check_passes
 from pipelines.train.exact.gradient_reducer import Bucket, bucket_indices
 from pipelines.train.passes import Passes, choose_precision, seed
-from pipelines.train.step_clock import FORWARD, StepClock
+from pipelines.train.step_clock import StepClock
 from pipelines.train.tree_all_reduce import TreeAllReduce, additions
 from pipelines.train.update import Update
 from pipelines.train.workers import WorkerContext
@@ -114,13 +114,7 @@ class Replica:
 
     def _pass(self, batch: Batch) -> Tensor:
         """Run forward and backward over the rows. Returns the sum of losses and the weight: float64 of shape (2,)."""
-        sums = torch.zeros(2, dtype=torch.float64, device=self._device)
-        self._clock.enter(FORWARD)
-        for loss, weight, _ in self._passes(batch):
-            sums += torch.stack([loss.detach().double(), weight.detach().double()])
-            self._update.backward(loss)
-            self._clock.enter(FORWARD)
-        return sums
+        return self._passes.run(batch, self._update.backward, self._clock)
 
 
 class Outer:

@@ -144,6 +144,10 @@ class GpuStepClock(StepClock):
         return self._last_reading
 
 
+def create_step_clock(device: torch.device) -> StepClock:
+    return GpuStepClock() if device.type == "cuda" else StepClock()
+
+
 EVERY_SECONDS = 2.0
 """Between two meetings, about: one takes some tenths of a millisecond."""
 

@@ -22,7 +22,7 @@ from pipelines.train.fine_tuning import model_without_adapters
 from pipelines.train.initial_model import first_model
 from pipelines.train.passes import choose_precision
 from pipelines.train.run_context import RunContext, train_order
-from pipelines.train.step_clock import GpuStepClock, StepClock
+from pipelines.train.step_clock import create_step_clock
 from pipelines.train.step_statistics import GPU_STEPS_PER_READING, Flags, StepResult, StepStatistics
 from pipelines.train.workers import Mesh, WorkerContext
 
@@ -75,7 +75,7 @@ class Strategy(ABC):
         """Which rows this worker computes."""
         self._precision = choose_precision(settings.precision, context.device)
         """Of the passes of training, and of `predict`."""
-        self.clock = GpuStepClock() if context.device.type == "cuda" else StepClock()
+        self.clock = create_step_clock(context.device)
         """Measures the phases of a step. The loop begins steps; the strategy enters backward, exchange and optimizer, as far as it can
         separate them."""
 

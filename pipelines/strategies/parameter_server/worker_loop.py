@@ -123,7 +123,10 @@ class WorkerLoop:
         self._waits = Waits()
 
     def begin(self) -> None:
-        """Continue with the servers' contents if all still have theirs; else give them those of the checkpoint. Collective."""
+        """Continue with the servers' contents if all still have theirs; else give them those of the checkpoint. Collective.
+
+        Raises NonFiniteError, on all workers alike, if a number of an update that is still to complete is not finite.
+        """
         run, servers = self._run, self._servers
         if self._plan.is_sync:
             self._model.next_steps = [run.state.step] * run.settings.shards
@@ -139,15 +142,28 @@ class WorkerLoop:
         self._next_steps = {shard: positions[shard] for shard in self._loader.owned_shards}
         self._versions, self._advanced = [None] * len(versions), min(versions)
         self._is_paused = run.state.step == run.epoch_end  # only the epoch's validation is missing
-        if not self._plan.is_sync:
-            self._complete()
+        if self._plan.is_sync:
+            return
+        failure = ""
+        try:  # compute the updates that only some servers have, since a worker died between them
+            for shard, step in servers.incomplete() if self._is_first_rank else ():
+                self._pull(step)
+                self._compute(shard, step)
+        except NonFiniteError as error:
+            failure = str(error)
+        _raise_first(all_gather_object(failure))
 
     def points(self) -> Iterator[ConsistentPoint]:
         """Work to the end of the epoch, and yield whenever the servers are quiescent: a last time at the end."""
         end = self._run.epoch_end
         while self._run.state.step < end:
-            if self._is_paused:
-                self._resume_servers()
+            if self._is_paused:  # microbatches begin again, once the last save is complete: the servers forget the steps before
+                self._run.saver.commit()
+                all_gather_object(None)
+                if self._is_first_rank:
+                    self._servers.resume(self._run.saver.saved_step)
+                all_gather_object(None)
+                self._is_paused = False
             self._run.start_timing()
             failure_and_stop = all_gather_object((self._work_until(end), self._run.hooks.must_stop_training()))  # all updates have arrived
             _raise_first(failure for failure, _ in failure_and_stop)
@@ -161,28 +177,6 @@ class WorkerLoop:
         waits, self._waits = self._waits, Waits()
         queued, self._servers.most_queued = self._servers.most_queued, 0
         return {**waits.metrics(), "servers/queue": float(queued)}
-
-    def _complete(self) -> None:
-        """Compute the updates that only some servers have, since a worker died between them. Collective.
-
-        Raises NonFiniteError, on all workers alike, if a number of them is not finite."""
-        failure = ""
-        try:
-            for shard, step in self._servers.incomplete() if self._is_first_rank else ():
-                self._pull(step)
-                self._compute(shard, step)
-        except NonFiniteError as error:
-            failure = str(error)
-        _raise_first(all_gather_object(failure))
-
-    def _resume_servers(self) -> None:
-        """Let microbatches begin again, once the last save is complete: the servers forget the steps before. Collective."""
-        self._run.saver.commit()
-        all_gather_object(None)
-        if self._is_first_rank:
-            self._servers.resume(self._run.saver.saved_step)
-        all_gather_object(None)
-        self._is_paused = False
 
     def _work_until(self, end: int) -> str:
         """Compute microbatches until all shards are at step `end`, or until the servers let none begin. Returns what is wrong if a
