@@ -49,19 +49,19 @@ class StepResult:
     """The number of workers that set each of `Flags`, in its order: shape (FLAGS,)."""
 
 
-def sum_over_replicas(own: Tensor, played: range, replicas: int, flags: Flags) -> tuple[Tensor, Tensor]:
-    """Sums over all replicas of their numbers, of which `own`, shape (len(played), n), are this worker's; and over workers of flags:
-    shapes (n,) and (FLAGS,). Collective.
+def gather_replicas(own: Tensor, played: range, replicas: int, flags: Flags) -> tuple[Tensor, Tensor]:
+    """The numbers of all replicas, of which `own`, shape (len(played), n), are this worker's; and sums over workers of flags: shapes
+    (replicas, n) and (FLAGS,). Collective.
 
-    Every worker gets the same bits: an all-reduce adds each replica's numbers to zeros.
+    Every worker gets the same bits: an all-reduce adds each replica's numbers to zeros. Workers of one replica add up theirs.
     """
     table = own.new_zeros(replicas, own.shape[1])
     table[played.start : played.stop] = own
     every = torch.cat([table.flatten(), torch.tensor(flags.numbers(), dtype=own.dtype).to(own.device, non_blocking=True)])
     if dist.is_initialized():
         dist.all_reduce(every)
-    of_replicas, flags_of_all = every.split([table.numel(), FLAGS])
-    return of_replicas.view_as(table).sum(0), flags_of_all
+    by_replica, flags_of_all = every.split([table.numel(), FLAGS])
+    return by_replica.view_as(table), flags_of_all
 
 
 GPU_STEPS_PER_READING = 16

@@ -25,7 +25,7 @@ from pipelines.train.exact.exact import CUBLAS, check_model, require_determinist
 from pipelines.train.passes import choose_precision, copy_aligned
 from pipelines.train.run_context import train_order
 from pipelines.train.step_clock import EXCHANGE, StepClock
-from pipelines.train.step_statistics import Flags, StepResult, sum_over_replicas
+from pipelines.train.step_statistics import Flags, StepResult, gather_replicas
 from pipelines.train.strategy import Strategy
 from pipelines.train.update import Update
 from pipelines.train.workers import WorkerContext
@@ -126,7 +126,8 @@ class Federated(Strategy):
             for mean, part in zip(means, normal.split(sizes), strict=True):
                 mean.add_((part * deviation).view(mean.shape).to(mean.device, mean.dtype))
         self._outer.step(means, self._means.of_buffers(changes))
-        sums, flags_of_all = sum_over_replicas(numbers, places, batch.places, flags)
+        by_place, flags_of_all = gather_replicas(numbers, places, batch.places, flags)
+        sums = by_place.sum(0)
         self._last_sums = sums.tolist()
         return StepResult(sums.new_full((), -1), numbers[:, 0].sum(), sums[0], sums[1], sums[2], flags_of_all)
 

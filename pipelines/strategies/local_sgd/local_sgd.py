@@ -28,7 +28,7 @@ from pipelines.tasks.base import Batch, Task, row_count
 from pipelines.train.exact.exact import CUBLAS, check_model, require_deterministic_kernels
 from pipelines.train.passes import copy_aligned
 from pipelines.train.step_clock import EXCHANGE
-from pipelines.train.step_statistics import Flags, StepResult, sum_over_replicas
+from pipelines.train.step_statistics import Flags, StepResult, gather_replicas
 from pipelines.train.strategy import Strategy
 from pipelines.train.tree_all_reduce import PointToPoint
 from pipelines.train.workers import Mesh, WorkerContext
@@ -146,7 +146,7 @@ class LocalSgd(Strategy):
         steps = zip(self._replicas.values(), batch, strict=True)
         sums_by_replica = torch.stack([replica.step(rows, number, rate, compute_grad_norm) for replica, rows in steps])
         self.clock.enter(EXCHANGE)
-        sums, flags_of_all = sum_over_replicas(sums_by_replica, self._played[self._context.rank], self._local.replicas, flags)
+        by_replica, flags_of_all = gather_replicas(sums_by_replica, self._played[self._context.rank], self._local.replicas, flags)
         if (number + 1) % self._local.inner_steps == 0:
             deltas = self._deltas()
             mean_deltas = self._int8.mean(deltas) if self._int8 else self._means.of_parameters(deltas)
@@ -154,7 +154,7 @@ class LocalSgd(Strategy):
             for model_state in (self._mean, *(replica.model_state for replica in self._replicas.values())):
                 model_state.copy(self._outer.model_state)
             self._is_current = True
-        loss_sum, weight, rows, norms, replicas_with_rows = sums
+        loss_sum, weight, rows, norms, replicas_with_rows = by_replica.sum(0)
         return StepResult(norms / replicas_with_rows.clamp(min=1), sums_by_replica[:, 0].sum(), loss_sum, weight, rows, flags_of_all)
 
     def predict(self, batch: Batch) -> Tensor:

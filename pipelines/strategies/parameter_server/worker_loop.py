@@ -123,10 +123,7 @@ class WorkerLoop:
         self._waits = Waits()
 
     def begin(self) -> None:
-        """Continue with the servers' contents if all still have theirs; else give them those of the checkpoint. Collective.
-
-        Raises NonFiniteError, on all workers alike, if a number of an update that is still to complete is not finite.
-        """
+        """Continue with the servers' contents if all still have theirs; else give them those of the checkpoint. Collective."""
         run, servers = self._run, self._servers
         if self._plan.is_sync:
             self._model.next_steps = [run.state.step] * run.settings.shards
@@ -142,16 +139,8 @@ class WorkerLoop:
         self._next_steps = {shard: positions[shard] for shard in self._loader.owned_shards}
         self._versions, self._advanced = [None] * len(versions), min(versions)
         self._is_paused = run.state.step == run.epoch_end  # only the epoch's validation is missing
-        if self._plan.is_sync:
-            return
-        failure = ""
-        try:  # compute the updates that only some servers have, since a worker died between them
-            for shard, step in servers.incomplete() if self._is_first_rank else ():
-                self._pull(step)
-                self._compute(shard, step)
-        except NonFiniteError as error:
-            failure = str(error)
-        _raise_first(all_gather_object(failure))
+        if not self._plan.is_sync:
+            self._complete()
 
     def points(self) -> Iterator[ConsistentPoint]:
         """Work to the end of the epoch, and yield whenever the servers are quiescent: a last time at the end."""
@@ -177,6 +166,19 @@ class WorkerLoop:
         waits, self._waits = self._waits, Waits()
         queued, self._servers.most_queued = self._servers.most_queued, 0
         return {**waits.metrics(), "servers/queue": float(queued)}
+
+    def _complete(self) -> None:
+        """Compute the updates that only some servers have, since a worker died between them. Collective.
+
+        Raises NonFiniteError, on all workers alike, if a number of them is not finite."""
+        failure = ""
+        try:
+            for shard, step in self._servers.incomplete() if self._is_first_rank else ():
+                self._pull(step)
+                self._compute(shard, step)
+        except NonFiniteError as error:
+            failure = str(error)
+        _raise_first(all_gather_object(failure))
 
     def _work_until(self, end: int) -> str:
         """Compute microbatches until all shards are at step `end`, or until the servers let none begin. Returns what is wrong if a
