@@ -127,13 +127,9 @@ class DataParallel(Strategy):
         replicated.broadcast_buffers = False  # `sync_buffers` does that, less often than every step
         if self._is_compressed:
             replicated.register_comm_hook(None, self.clock.time_hook(HOOKS[self._compression.kind]))
-        elif on_cpu:
-            largest_bytes = sum(parameter.nbytes for parameter in replicated.parameters() if parameter.requires_grad)
-            workers, rank = self._context.world_size, self._context.rank
-            all_reduce = TreeAllReduce([range(one, one + 1) for one in range(workers)], workers, rank, self._context.device, largest_bytes)
-            if all_reduce.is_in_memory:
-                self._in_memory = all_reduce
-                replicated.register_comm_hook(None, self.clock.time_hook(self._sum_in_memory))
+        elif on_cpu and (all_reduce := _all_reduce_in_memory(replicated, self._context)):
+            self._in_memory = all_reduce
+            replicated.register_comm_hook(None, self.clock.time_hook(self._sum_in_memory))
         return replicated
 
     def _sum_in_memory(self, _state: object, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:  # type: ignore[name-defined]
@@ -178,3 +174,11 @@ class _TaskLoss(nn.Module):
             return zero, zero.detach()
         with self._precision.autocast(self._device_type):
             return loss_and_weight(self._task, self.model, rows)
+
+
+def _all_reduce_in_memory(replicated: DistributedDataParallel, context: WorkerContext) -> TreeAllReduce | None:
+    """Sums gradients in shared memory, if all workers can map it. Collective."""
+    largest_bytes = sum(parameter.nbytes for parameter in replicated.parameters() if parameter.requires_grad)
+    alone = [range(rank, rank + 1) for rank in range(context.world_size)]
+    all_reduce = TreeAllReduce(alone, context.world_size, context.rank, context.device, largest_bytes)
+    return all_reduce if all_reduce.is_in_memory else None
