@@ -151,7 +151,12 @@ def fingerprints(state: Mapping[str, Any], record: Record) -> Fingerprints:
 
     Runs beside training: xxHash takes a tenth of the time of the SHA-256 that rank 0 also computes.
     """
-    tensor_fingerprints = {name: _fingerprint(tensor) for name, tensor in local_parts(state).items()}
+    tensor_fingerprints: Fingerprints = {}
+    for name, tensor in local_parts(state).items():
+        content = tensor.detach().cpu().contiguous()
+        digest = xxh3_128(f"{content.dtype} {tuple(content.shape)}\n".encode())  # the object: the function holds the GIL
+        digest.update(content.reshape(-1).view(torch.uint8).numpy().data)
+        tensor_fingerprints[name] = digest.hexdigest()
     values = {name: repr(value) for name, value in _values_beside_tensors(state)}
     loop_state = {name: record.state.get(name) for name in _LOOP_STATE}
     record_values = {"position": record.position, "best": record.best, **loop_state}
@@ -164,8 +169,12 @@ def check_agreement(by_worker: Sequence[Fingerprints], step: int, agreed_step: i
     `by_worker` are the fingerprints after `step` steps, by rank; `agreed_step` is the last step after which all workers agreed, if any;
     `one_worker_flags` are those with which one worker goes on.
     """
-    if (name := _first_difference(by_worker)) is None:
+    first_values, differing = Fingerprints(), set[str]()
+    for of_rank in by_worker:
+        differing |= {name for name, value in of_rank.items() if first_values.setdefault(name, value) != value}
+    if not differing:
         return
+    name = next(name for name in first_values if name in differing)
     ranks: dict[str, list[str]] = {}
     for rank, fingerprints_of_rank in enumerate(by_worker):
         if name in fingerprints_of_rank:
@@ -177,23 +186,6 @@ def check_agreement(by_worker: Sequence[Fingerprints], step: int, agreed_step: i
         f"update, which takes the same processor, versions and threads on all; on such workers, or with {one_worker_flags}, the same "
         f"command goes on from {f'step {agreed_step}' if agreed_step else 'the start'}"
     )
-
-
-def _first_difference(by_worker: Sequence[Fingerprints]) -> str | None:
-    first_values: Fingerprints = {}
-    differing: set[str] = set()
-    for fingerprints_of_rank in by_worker:
-        for name, value in fingerprints_of_rank.items():
-            if first_values.setdefault(name, value) != value:
-                differing.add(name)
-    return next((name for name in first_values if name in differing), None)
-
-
-def _fingerprint(tensor: Tensor) -> str:
-    values = tensor.detach().cpu().contiguous()
-    digest = xxh3_128(f"{values.dtype} {tuple(values.shape)}\n".encode())  # the object: the function holds the GIL
-    digest.update(values.reshape(-1).view(torch.uint8).numpy().data)
-    return digest.hexdigest()
 
 
 def _values_beside_tensors(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
