@@ -72,25 +72,19 @@ SLOW_STEP_SECONDS = 1 / 32
 
 @dataclass(frozen=True)
 class StepStatistics:
-    """A step's result as plain numbers, over all workers unless stated otherwise."""
+    """A step's result and flags as plain numbers: as StepResult has them, and how many workers set each of Flags."""
 
     number: int
     """The number of the step, counted from 1."""
     grad_norm: float
-    """Norm of the mean gradient; -1 if it was not measured."""
     own_loss_sum: float
-    """The part of `loss_sum` that this worker computed."""
     loss_sum: float
     weight: float
     rows: float
     save: float
-    """Number of workers that requested a save: 1 if rank 0 did."""
     stop: float
-    """Number of workers that were asked to stop."""
     written: float
-    """Number of workers whose part of the last save is written."""
     slow: float = 0.0
-    """Number of workers whose steps are slow."""
 
 
 def _read(results: list[Tensor]) -> list[list[float]]:

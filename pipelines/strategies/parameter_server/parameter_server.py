@@ -146,8 +146,12 @@ class ParameterServerStrategy(Exact):
         loss, weight, _, has_rows = sums.tolist()
         if not isfinite(loss):
             raise NonFiniteError(f"step {step + 1}: the loss is {loss}, from worker {self._context.rank} (shard {shard}): {REMEDY}")
-        used_gradients = [gradient for gradient in gradients if gradient is not None]
-        norm = -1.0 if plan.is_sync else self._rescale_to_mean(used_gradients, weight, plan.needs_norm(step))
+        norm, used_gradients = -1.0, [gradient for gradient in gradients if gradient is not None]
+        if used_gradients and not plan.is_sync:
+            factor = mean_factor(self._settings.global_batch, torch.tensor(weight, dtype=torch.float64, device=self._context.device))
+            own_norm = nn.utils.get_total_norm(used_gradients) * factor if plan.needs_norm(step) else factor.new_tensor(-1.0)
+            rescale(used_gradients, factor, own_norm, self._settings.clip_norm)
+            norm = float(own_norm)
         _check_norm(norm, step)
         flat = [None if grad is None else _flat(_like(parameter, grad)) for parameter, grad in zip(self._trained, gradients, strict=True)]
         pushes = []
@@ -266,15 +270,6 @@ class ParameterServerStrategy(Exact):
         for parameter in self._trained:
             parameter.grad = None
         return gradients, sums.cpu(), torch.cat(changes).cpu() if changes else torch.zeros(0, dtype=torch.float64)
-
-    def _rescale_to_mean(self, gradients: list[Tensor], weight: float, compute_grad_norm: bool) -> float:
-        """Turn a microbatch's gradient into that of its mean loss, and clip it. Returns its norm; -1 if it was not `compute_grad_norm`."""
-        if not gradients:
-            return -1.0
-        factor = mean_factor(self._settings.global_batch, torch.tensor(weight, dtype=torch.float64, device=self._context.device))
-        norm = nn.utils.get_total_norm(gradients) * factor if compute_grad_norm else factor.new_tensor(-1.0)
-        rescale(gradients, factor, norm, self._settings.clip_norm)
-        return float(norm)
 
 
 def _check_norm(norm: float, step: int) -> None:
