@@ -169,20 +169,15 @@ class Sharded(SpreadModel):
         """
         if row_count(part):
             self._lent = {name: values[:_LENT_ROWS].clone() for name, values in part.items()}
-        if row_count(part) or self._synced:
-            return self._run_pass(part, 1.0)
-        before = self._buffers.clones()
-        sums = self._run_pass(self._placeholder_rows(part), 0.0)
-        self._buffers.restore(before)
-        return sums
-
-    def _run_pass(self, rows: Batch, share: float) -> Tensor:
-        """The sums of a pass, and its gradients, each multiplied by `share`."""
+        counts = bool(row_count(part)) or self._synced
+        rows, share, before = (part, 1.0, None) if counts else (self._placeholder_rows(part), 0.0, self._buffers.clones())
         self.clock.enter(FORWARD)  # in it and in the backward pass, workers also exchange parameters and wait for each other
         with parallel_cross_entropy(self._is_divided):
             with self._precision.autocast(self._context.device.type):
                 loss, weight = self._root(partial(loss_and_weight, self._task), rows)
             self._update.backward(loss * share)
+        if before is not None:
+            self._buffers.restore(before)
         return share * torch.stack([loss.detach().double(), weight.detach().double()])
 
     def _placeholder_rows(self, empty: Batch) -> Batch:
