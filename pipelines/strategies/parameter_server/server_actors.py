@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from threading import Condition
-from typing import Any
+from typing import Any, Literal
 from uuid import uuid4
 
 import ray
@@ -208,9 +208,6 @@ class Servers:
     def ready(self, step: int) -> list[Ready]:
         return self._ask("ready", dict.fromkeys(range(len(self)), (step,)))
 
-    def advance(self, step: int, norm: float) -> None:
-        self._command("advance", step, norm)
-
     def may_begin(self, step: int) -> bool | None:
         """Whether synchronous step `step` may begin; False if the servers are halted before, None if it takes longer."""
         answers = _get([actor.ask.remote(self.run, "may_begin", step) for actor in self._actors])
@@ -219,17 +216,8 @@ class Servers:
     def steps_after(self, number: int) -> list[StepSums]:
         return _get([self._actors[0].answer.remote(self.run, "steps_after", number)])[0]
 
-    def halt(self) -> None:
-        self._command("halt")
-
-    def resume(self, saved: int) -> None:
-        self._command("resume", saved)
-
-    def fail(self, text: str) -> None:
-        self._command("fail", text)
-
-    def _command(self, name: str, *arguments: Any) -> None:
-        """Give all servers a command."""
+    def command(self, name: Literal["advance", "halt", "resume", "fail"], *arguments: Any) -> None:
+        """Give all servers a command, which is a method of Server."""
         self._note_queues([actor.command.remote(self.run, name, *arguments) for actor in self._actors])
 
     def _note_queues(self, commands: Sequence[ray.ObjectRef]) -> None:

@@ -150,7 +150,7 @@ class WorkerLoop:
                 self._run.saver.commit()
                 all_gather_object(None)
                 if self._is_first_rank:
-                    self._servers.resume(self._run.saver.saved_step)
+                    self._servers.command("resume", self._run.saver.saved_step)
                 all_gather_object(None)
                 self._is_paused = False
             self._run.start_timing()
@@ -189,7 +189,7 @@ class WorkerLoop:
             while (turn := next_turn(end)) is not None:
                 self._compute(*turn)
         except NonFiniteError as error:
-            self._servers.fail(str(error))
+            self._servers.command("fail", str(error))
             return str(error)
         finally:
             self._model.clock.enter(OTHER)
@@ -233,7 +233,7 @@ class WorkerLoop:
             step = StepStatistics(sums.number, sums.grad_norm, 0.0, sums.loss_sum, sums.weight, sums.rows, 0, 0, 0)
             run.count([step], seconds / len(finished), wait_seconds / len(finished))
         if run.hooks.must_stop_training() or run.saver.is_due(run.state.step):
-            self._servers.halt()
+            self._servers.command("halt")
 
     def _pull(self, step: int) -> bool:
         """Fetch what is newer than this worker's parameters, once a microbatch of `step` may begin; False if none may."""
@@ -272,7 +272,7 @@ class WorkerLoop:
         """
         while self._advanced < until:
             norm = self._model.norm(self._servers.ready(self._advanced), self._plan)
-            self._servers.advance(self._advanced, norm)
+            self._servers.command("advance", self._advanced, norm)
             self._advanced += 1
 
     def _settle(self) -> None:
