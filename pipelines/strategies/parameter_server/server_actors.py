@@ -149,9 +149,6 @@ class Servers:
         self.most_queued = 0
         """Greatest number of commands that waited at a server when it answered, since it was last read."""
 
-    def __len__(self) -> int:
-        return len(self._actors)
-
     def run_to_continue(self, saved_step: int, updates_per_step: int) -> str | None:
         """The timeline to continue: that of all servers' contents. None if a server has no contents, or if they are of several timelines.
 
@@ -206,7 +203,7 @@ class Servers:
         self._note_queues([first(self.run, "push", updates[0])])
 
     def ready(self, step: int) -> list[Ready]:
-        return self._ask("ready", dict.fromkeys(range(len(self)), (step,)))
+        return self._ask("ready", dict.fromkeys(range(len(self._actors)), (step,)))
 
     def may_begin(self, step: int) -> bool | None:
         """Whether synchronous step `step` may begin; False if the servers are halted before, None if it takes longer."""

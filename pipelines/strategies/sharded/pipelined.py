@@ -13,17 +13,8 @@ from torch import Tensor, nn
 
 from pipelines.config.train.train import Train
 from pipelines.data.versions.versions import Version
-from pipelines.strategies.sharded.model_parallel import (
-    data_parallel,
-    parallel_cross_entropy,
-)
-from pipelines.strategies.sharded.parameter_shards import (
-    allocate,
-    fill,
-    parameter_device,
-    parameters_and_buffers,
-    skeleton,
-)
+from pipelines.strategies.sharded.model_parallel import data_parallel, parallel_cross_entropy
+from pipelines.strategies.sharded.parameter_shards import allocate, fill, parameter_device, parameters_and_buffers, skeleton
 from pipelines.strategies.sharded.sharded import SpreadModel, check_spread
 from pipelines.strategies.sharded.stages import Pipeline, broadcast_from, check_stages, microbatches_per_step
 from pipelines.tasks.base import Batch, Task, row_count
