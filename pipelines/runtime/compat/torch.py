@@ -21,7 +21,7 @@ __all__ = [
 
 # `outside_of_graphs` is torch.compiler.disable, which imports torch._dynamo where it decorates, for 0.7 s of CPU time in every process;
 # this imports it with the first call.
-# Overridden in train.batch_norm.
+# Overridden in train.buffers.
 present(BatchNorm, "_check_input_dim")
 # Called in `after_backward`.
 present(type(torch.autograd.Variable._execution_engine), "queue_callback")
