@@ -175,19 +175,19 @@ class ModelMeans:
     def __init__(self, start: ModelState, blocks: Sequence[range], rank: int) -> None:
         """`start` is the model after the last outer step, and `blocks` holds every worker's replicas."""
         self._start, self._blocks, self._rank = start, blocks, rank
-        self._of_parameters: ReplicaMeans | None = None
-        self._of_buffers: ReplicaMeans | None = None
+        self._parameter_means: ReplicaMeans | None = None
+        self._buffer_means: ReplicaMeans | None = None
 
-    def of_parameters(self, deltas: Iterable[Sequence[Tensor]]) -> list[Tensor]:
+    def mean_deltas(self, deltas: Iterable[Sequence[Tensor]]) -> list[Tensor]:
         """The mean deltas of parameters, given those of each replica of this worker. Collective."""
-        self._of_parameters = self._of_parameters or ReplicaMeans(self._start.parameters, self._blocks, self._rank)
-        return self._of_parameters.mean(deltas)
+        self._parameter_means = self._parameter_means or ReplicaMeans(self._start.parameters, self._blocks, self._rank)
+        return self._parameter_means.mean(deltas)
 
-    def of_buffers(self, changes: Iterable[Tensor]) -> Tensor | None:
+    def mean_changes(self, changes: Iterable[Tensor]) -> Tensor | None:
         """The mean change of all buffers, as `ModelState.changes` gives those of each replica; None without buffers. Collective."""
         if not self._start.buffers.numel:
             return None
-        if self._of_buffers is None:
+        if self._buffer_means is None:
             like = torch.empty(self._start.buffers.numel, dtype=torch.float64, device=self._start.parameters[0].device)
-            self._of_buffers = ReplicaMeans([like], self._blocks, self._rank)
-        return self._of_buffers.mean([change] for change in changes)[0]
+            self._buffer_means = ReplicaMeans([like], self._blocks, self._rank)
+        return self._buffer_means.mean([change] for change in changes)[0]

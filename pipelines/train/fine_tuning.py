@@ -41,9 +41,12 @@ def freeze(settings: Train, model: nn.Module) -> None:
     for path, module in model.named_modules():
         if not isinstance(module, BatchNorm):
             continue
-        own, statistics = list(module.parameters(recurse=False)), f"{path}.running_mean".lstrip(".")
-        is_named = any(fnmatchcase(statistics, pattern) for pattern in settings.freeze)
-        if is_named if not own else not any(parameter.requires_grad for parameter in own):
+        if norm_parameters := list(module.parameters(recurse=False)):
+            is_frozen = not any(parameter.requires_grad for parameter in norm_parameters)
+        else:
+            statistics = f"{path}.running_mean".lstrip(".")
+            is_frozen = any(fnmatchcase(statistics, pattern) for pattern in settings.freeze)
+        if is_frozen:
             keep_statistics(module)
 
 

@@ -49,15 +49,15 @@ class StepResult:
     """The number of workers that set each of `Flags`, in its order: shape (FLAGS,)."""
 
 
-def gather_replicas(own: Tensor, played: range, replicas: int, flags: Flags) -> tuple[Tensor, Tensor]:
-    """The numbers of all replicas, of which `own`, shape (len(played), n), are this worker's; and sums over workers of flags: shapes
+def gather_replicas(numbers: Tensor, played: range, replicas: int, flags: Flags) -> tuple[Tensor, Tensor]:
+    """The numbers of all replicas, of which this worker's are `numbers`, shape (len(played), n); and sums over workers of flags: shapes
     (replicas, n) and (FLAGS,). Collective.
 
     Every worker gets the same bits: an all-reduce adds each replica's numbers to zeros. Workers of one replica add up theirs.
     """
-    table = own.new_zeros(replicas, own.shape[1])
-    table[played.start : played.stop] = own
-    every = torch.cat([table.flatten(), torch.tensor(flags.numbers(), dtype=own.dtype).to(own.device, non_blocking=True)])
+    table = numbers.new_zeros(replicas, numbers.shape[1])
+    table[played.start : played.stop] = numbers
+    every = torch.cat([table.flatten(), torch.tensor(flags.numbers(), dtype=numbers.dtype).to(numbers.device, non_blocking=True)])
     if dist.is_initialized():
         dist.all_reduce(every)
     by_replica, flags_of_all = every.split([table.numel(), FLAGS])

@@ -117,7 +117,7 @@ class Federated(Strategy):
         places = self._played[self._context.rank]
         numbers = torch.zeros(len(places), _NUMBERS, dtype=torch.float64, device=self._context.device)
         changes: list[Tensor] = []
-        means = self._means.of_parameters(self._deltas(batch, number, rate, numbers, changes))
+        means = self._means.mean_deltas(self._deltas(batch, number, rate, numbers, changes))
         if self._clients.noise:
             assert self._clients.clip is not None, "the config is checked"
             deviation = self._clients.noise * self._clients.clip / self._clients.per_round
@@ -125,7 +125,7 @@ class Federated(Strategy):
             normal = torch.from_numpy(noise(self._settings.seed, number, sum(sizes)))
             for mean, part in zip(means, normal.split(sizes), strict=True):
                 mean.add_((part * deviation).view(mean.shape).to(mean.device, mean.dtype))
-        self._outer.step(means, self._means.of_buffers(changes))
+        self._outer.step(means, self._means.mean_changes(changes))
         by_place, flags_of_all = gather_replicas(numbers, places, batch.places, flags)
         sums = by_place.sum(0)
         self._last_sums = sums.tolist()

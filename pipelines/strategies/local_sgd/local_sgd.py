@@ -149,7 +149,7 @@ class LocalSgd(Strategy):
         by_replica, flags_of_all = gather_replicas(sums_by_replica, self._played[self._context.rank], self._local.replicas, flags)
         if (number + 1) % self._local.inner_steps == 0:
             deltas = self._deltas()
-            mean_deltas = self._int8.mean(deltas) if self._int8 else self._means.of_parameters(deltas)
+            mean_deltas = self._int8.mean(deltas) if self._int8 else self._means.mean_deltas(deltas)
             self._outer.step(mean_deltas, self._mean_changes())
             for model_state in (self._mean, *(replica.model_state for replica in self._replicas.values())):
                 model_state.copy(self._outer.model_state)
@@ -168,7 +168,7 @@ class LocalSgd(Strategy):
     def sync_buffers(self) -> None:
         """Set the model to the mean of the replicas, which do not change."""
         if not self._is_current:
-            self._mean.move(self._outer.model_state, self._means.of_parameters(self._deltas()), self._mean_changes())
+            self._mean.move(self._outer.model_state, self._means.mean_deltas(self._deltas()), self._mean_changes())
             self._is_current = True
 
     def state_dict(self) -> dict[str, Any]:
@@ -199,4 +199,4 @@ class LocalSgd(Strategy):
         return dict(zip(self._mean.names, self._int8.errors[number], strict=True)) if self._int8 else {}
 
     def _mean_changes(self) -> Tensor | None:
-        return self._means.of_buffers(replica.model_state.changes(self._outer.model_state) for replica in self._replicas.values())
+        return self._means.mean_changes(replica.model_state.changes(self._outer.model_state) for replica in self._replicas.values())

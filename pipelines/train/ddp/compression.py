@@ -91,8 +91,8 @@ def _matrix(piece: Tensor) -> Tensor:
 
 def _rank(matrix: Tensor, rank: int) -> int:
     """The rank of a matrix's factors; 0 if it is sent whole."""
-    own = min(*matrix.shape, rank)
-    return own if 2 * own * sum(matrix.shape) < matrix.numel() else 0
+    largest = min(*matrix.shape, rank)
+    return largest if 2 * largest * sum(matrix.shape) < matrix.numel() else 0
 
 
 def _bf16(group: dist.ProcessGroup | None, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:  # type: ignore[name-defined]
