@@ -198,9 +198,9 @@ class Servers:
 
         The first server comes last: what its watermarks say has been applied everywhere, also if this worker dies in between.
         """
-        first, *later = [actor.command.remote for actor in self._actors]
-        self._note_queues([push(self.run, "push", update) for push, update in zip(later, updates[1:], strict=True)])
-        self._note_queues([first(self.run, "push", updates[0])])
+        later = zip(self._actors[1:], updates[1:], strict=True)
+        self._note_queues([actor.command.remote(self.run, "push", update) for actor, update in later])
+        self._note_queues([self._actors[0].command.remote(self.run, "push", updates[0])])
 
     def ready(self, step: int) -> list[Ready]:
         return self._ask("ready", dict.fromkeys(range(len(self._actors)), (step,)))
