@@ -36,6 +36,7 @@ from pipelines.config.train.base import BalanceSettings
 from pipelines.config.train.train import Train
 from pipelines.data.loader import Loader, Order
 from pipelines.data.loader.reader import Reader
+from pipelines.data.versions.storage import seal
 from pipelines.data.versions.versions import Version, read_column
 from pipelines.errors import LockstepError
 from pipelines.launch.checks import check_before_etl, check_fold, check_training
@@ -211,7 +212,7 @@ class Saved:
         """Write another digest into its record."""
         name, record = self.checkpoints.best(1)
         altered = replace(record, digests=dict.fromkeys(record.digests, "0" * 64))
-        (self.folder / name / "record.json").write_bytes(checkpoints.to_json(altered))
+        (self.folder / name / "record.json").write_bytes(seal(asdict(altered)))
 
     def load_best(self) -> bool:
         self.checkpoints.load_best(1, self.state)
@@ -242,7 +243,7 @@ def restore_newer(folder: Path, known_format: int) -> None:
     saved = Saved(folder)
     file = saved.folder / "checkpoints" / saved.name / "record.json"
     _, record = saved.restore()
-    file.write_bytes(checkpoints.to_json(replace(record, format=99)))
+    file.write_bytes(seal(asdict(replace(record, format=99))))
     with patch.object(checkpoints, "FORMAT", known_format):
         assert saved.restore() is not None
 
@@ -320,7 +321,7 @@ class Balanced:
 
     def compare(self, *speeds: float) -> None:
         with raised():
-            self.balance._name_slow(list(speeds))
+            self.balance._check_slow_workers(list(speeds))
 
     def stay_slow(self, *speeds: float) -> None:
         with pytest.raises(SaidError, match="leave out its machine"):

@@ -6,5 +6,6 @@ A folder with a module `settings` is a kind of `train.strategy`; nothing else na
 2. `federated`         trains on clients' rows, in rounds, with differential privacy.
 3. `parameter_server`  keeps parameters on servers, so that workers need not wait for each other.
 4. `sharded`           spreads one model over workers.
-5. `replicas`          is what the first two share: models that take steps apart, and the step that brings them together.
+
+The first two share `replica`, a model that takes steps apart, and `outer_step`, the settings of the step that brings all together.
 """

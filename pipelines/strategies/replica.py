@@ -22,7 +22,7 @@ from pipelines.train.buffers import ModelBuffers
 from pipelines.train.exact.exact import check_passes
 from pipelines.train.exact.gradient_reducer import Bucket, bucket_indices
 from pipelines.train.passes import Passes, choose_precision, seed
-from pipelines.train.step_clock import FORWARD, StepClock
+from pipelines.train.step_clock import StepClock
 from pipelines.train.tree_all_reduce import TreeAllReduce, additions
 from pipelines.train.update import Update
 from pipelines.train.workers import WorkerContext
@@ -114,13 +114,7 @@ class Replica:
 
     def _pass(self, batch: Batch) -> Tensor:
         """Run forward and backward over the rows. Returns the sum of losses and the weight: float64 of shape (2,)."""
-        sums = torch.zeros(2, dtype=torch.float64, device=self._device)
-        self._clock.enter(FORWARD)
-        for loss, weight, _ in self._passes(batch):
-            sums += torch.stack([loss.detach().double(), weight.detach().double()])
-            self._update.backward(loss)
-            self._clock.enter(FORWARD)
-        return sums
+        return self._passes.run(batch, self._update.backward, self._clock)
 
 
 class Outer:
@@ -173,3 +167,27 @@ class ReplicaMeans:
             self._all_reduce.reduce(bucket.partial_sums)
             means.update(zip(group, bucket.take_sum(), strict=True))
         return [means[number].div_(self._replicas) for number in sorted(means)]
+
+
+class ModelMeans:
+    """The means over all replicas of their changes since the last outer step. Each is prepared at its first use, which is collective."""
+
+    def __init__(self, start: ModelState, blocks: Sequence[range], rank: int) -> None:
+        """`start` is the model after the last outer step, and `blocks` holds every worker's replicas."""
+        self._start, self._blocks, self._rank = start, blocks, rank
+        self._parameter_means: ReplicaMeans | None = None
+        self._buffer_means: ReplicaMeans | None = None
+
+    def mean_deltas(self, deltas: Iterable[Sequence[Tensor]]) -> list[Tensor]:
+        """The mean deltas of parameters, given those of each replica of this worker. Collective."""
+        self._parameter_means = self._parameter_means or ReplicaMeans(self._start.parameters, self._blocks, self._rank)
+        return self._parameter_means.mean(deltas)
+
+    def mean_changes(self, changes: Iterable[Tensor]) -> Tensor | None:
+        """The mean change of all buffers, as `ModelState.changes` gives those of each replica; None without buffers. Collective."""
+        if not self._start.buffers.numel:
+            return None
+        if self._buffer_means is None:
+            like = torch.empty(self._start.buffers.numel, dtype=torch.float64, device=self._start.parameters[0].device)
+            self._buffer_means = ReplicaMeans([like], self._blocks, self._rank)
+        return self._buffer_means.mean([change] for change in changes)[0]

@@ -156,16 +156,13 @@ class _SyncBatchNorm(BatchNorm):
         if not self.training:
             return super().forward(input)
         output, count, mean, variance = _Normalise.apply(input, self.weight, self.bias, self.eps)
-        self._update_running_moments(count, mean, variance)
-        return output
-
-    def _update_running_moments(self, count: Tensor, mean: Tensor, variance: Tensor) -> None:
-        """Without waiting for the device. A pass without a variance changes nothing: the last passes of a small step may have no rows."""
+        # Without waiting for the device. A pass without a variance changes nothing: the last passes of a small step may have no rows.
         if self.running_mean is not None and self.running_var is not None and self.num_batches_tracked is not None:
             self.num_batches_tracked += (has_variance := count > 1).any()
             for running, values in ((self.running_mean, mean.to(self.running_mean)), (self.running_var, variance.to(self.running_var))):
                 share = self.momentum if self.momentum is not None else self.num_batches_tracked.clamp(min=1).reciprocal().to(running)
                 running.copy_(torch.where(has_variance, running.lerp(values, share), running))
+        return output
 
 
 class _Normalise(torch.autograd.Function):
@@ -176,7 +173,10 @@ class _Normalise(torch.autograd.Function):
         """Returns the output, the count of values, their mean, and their unbiased variance; the last three are float64 of shape
         (channels,)."""
         values = _at_least_float32(input)
-        count, mean, squares = _global_moments(values)
+        local_moments = moments(values, _all_but_channels(values))
+        by_worker = [torch.empty_like(local_moments) for _ in range(dist.get_world_size())]
+        dist.all_gather(by_worker, local_moments)
+        count, mean, squares = combine_moments(torch.stack(by_worker))  # of deviations, of every channel over all workers
         scale = torch.rsqrt(squares / count.clamp(min=1) + eps).to(values.dtype)
         ctx.save_for_backward(input, weight, mean, scale, count)
         output = (values - _broadcast(mean, values)) * _broadcast(scale, values)
@@ -204,14 +204,6 @@ class _Normalise(torch.autograd.Function):
             return (input_gradient * _broadcast(scale, values)).to(input.dtype), None, None, None
         input_gradient = input_gradient * _broadcast(scale * weight, values)
         return input_gradient.to(input.dtype), local_sums[1].to(weight.dtype), local_sums[0].to(weight.dtype), None
-
-
-def _global_moments(values: Tensor) -> Tensor:
-    """Count, mean, and sum of squared deviations of every channel over all workers, shape (3, channels)."""
-    local_moments = moments(values, _all_but_channels(values))
-    by_worker = [torch.empty_like(local_moments) for _ in range(dist.get_world_size())]
-    dist.all_gather(by_worker, local_moments)
-    return combine_moments(torch.stack(by_worker))
 
 
 def _at_least_float32(values: Tensor) -> Tensor:

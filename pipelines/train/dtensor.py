@@ -1,7 +1,7 @@
 """Tensors of which every worker holds a part: torch's DTensor, which is imported only by those who make some: it takes a second."""
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import reduce
 from typing import TYPE_CHECKING, Any, TypeGuard
 
@@ -45,21 +45,17 @@ def total_norm(values: Iterable[Tensor]) -> Tensor:
     by_placement: dict[Any, list[Tensor]] = {}
     for tensor in values:
         by_placement.setdefault((tensor.device_mesh, tensor.placements) if is_dtensor(tensor) else None, []).append(tensor)
-    norms = [_norm_over_workers(group) for group in by_placement.values()]
+    norms = []
+    for group in by_placement.values():
+        norm, first = nn.utils.get_total_norm([local_part(tensor) for tensor in group]), group[0]
+        if is_dtensor(first):
+            square = norm.double().square().to(first.device_mesh.device_type)  # float64, since it is summed
+            for dim, placement in enumerate(first.placements):
+                if not placement.is_replicate():
+                    dist.all_reduce(square, group=first.device_mesh.get_group(dim))
+            norm = square.sqrt()
+        norms.append(norm)
     return reduce(torch.hypot, norms) if norms else torch.zeros(())
-
-
-def _norm_over_workers(group: Sequence[Tensor]) -> Tensor:
-    """The norm of tensors of the same mesh and placements; float64 for DTensors, since its square is summed."""
-    norm = nn.utils.get_total_norm([local_part(tensor) for tensor in group])
-    first = group[0]
-    if not is_dtensor(first):
-        return norm
-    square = norm.double().square().to(first.device_mesh.device_type)
-    for dim, placement in enumerate(first.placements):
-        if not placement.is_replicate():
-            dist.all_reduce(square, group=first.device_mesh.get_group(dim))
-    return square.sqrt()
 
 
 def local_parts(values: Mapping[str, Any]) -> dict[str, Tensor]:

@@ -6,10 +6,9 @@ compute the sum in every pass. `model_without_adapters` gives the weights of the
 computed by the same operations, so it is the very weight that passes use.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from math import sqrt
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -21,10 +20,6 @@ from pipelines.errors import ConfigError
 from pipelines.runtime.compat.torch import BatchNorm
 from pipelines.runtime.weights import model_weights
 from pipelines.train.buffers import keep_statistics
-from pipelines.train.optimizers import MATRICES, hidden_matrices
-
-FACTOR = "lr_factor"
-"""Key of a group of parameters in an optimizer: multiplies the rate of the schedule."""
 
 
 def freeze(settings: Train, model: nn.Module) -> None:
@@ -44,42 +39,15 @@ def freeze(settings: Train, model: nn.Module) -> None:
         patterns = ", ".join(settings.freeze)
         raise ConfigError(f"train.freeze is {patterns}, which leaves none of {len(parameters)} parameters to train; remove a pattern")
     for path, module in model.named_modules():
-        if isinstance(module, BatchNorm) and _is_frozen(settings.freeze, path, module):
+        if not isinstance(module, BatchNorm):
+            continue
+        if norm_parameters := list(module.parameters(recurse=False)):
+            is_frozen = not any(parameter.requires_grad for parameter in norm_parameters)
+        else:
+            statistics = f"{path}.running_mean".lstrip(".")
+            is_frozen = any(fnmatchcase(statistics, pattern) for pattern in settings.freeze)
+        if is_frozen:
             keep_statistics(module)
-
-
-def parameter_groups(settings: Train, model: nn.Module) -> list[nn.Parameter] | list[dict[str, Any]]:
-    """The trained parameters as an optimizer takes them: in groups by their factors of `train.lr_factors`, if there are any, and for muon
-    by whether they are matrices of hidden layers.
-
-    Raises ConfigError for a pattern that matches nothing, or no parameter that is trained and has no factor yet; and for muon, if no such
-    matrix is trained.
-    """
-    trained = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
-    matrices = hidden_matrices(model) if settings.optimizer == "muon" else set()
-    if not settings.lr_factors and not matrices:
-        return list(trained.values())
-    factors = _factors(settings.lr_factors, dict(model.named_parameters()), trained)
-    groups: dict[tuple[float, bool], list[nn.Parameter]] = {}
-    for name, parameter in trained.items():
-        groups.setdefault((factors.get(name, 1.0), parameter in matrices), []).append(parameter)
-    kinds = [{FACTOR: factor, MATRICES: are_matrices} if matrices else {FACTOR: factor} for factor, are_matrices in groups]
-    return [{"params": parameters, **kind} for parameters, kind in zip(groups.values(), kinds, strict=True)]
-
-
-def _factors(lr_factors: Mapping[str, float], parameters: Mapping[str, Any], trained: Mapping[str, Any]) -> dict[str, float]:
-    """Each parameter's factor: that of the first pattern that matches its name."""
-    factors: dict[str, float] = {}
-    for pattern, factor in lr_factors.items():
-        names = [name for name in match_names(pattern, parameters, "train.lr_factors") if name in trained]
-        if not names:
-            raise ConfigError(f"train.lr_factors: {pattern} matches frozen parameters only, which have no rate; remove it")
-        if all(name in factors for name in names):
-            raise ConfigError(
-                f"train.lr_factors: every parameter that {pattern} matches has the factor of a pattern before it; move it to the front"
-            )
-        factors |= {name: factor for name in names if name not in factors}
-    return factors
 
 
 def match_names(pattern: str, names: Iterable[str], setting: str, kind: str = "parameter") -> list[str]:
@@ -89,12 +57,6 @@ def match_names(pattern: str, names: Iterable[str], setting: str, kind: str = "p
         near = name_list(candidates, pattern) if candidates else "none"
         raise ConfigError(f"{setting}: {pattern} matches no {kind} of the model, which has {near}; write a name, or a pattern of names")
     return matches
-
-
-def _is_frozen(patterns: Iterable[str], path: str, norm: BatchNorm) -> bool:
-    parameters = list(norm.parameters(recurse=False))
-    name = f"{path}.running_mean".lstrip(".")
-    return not any(parameter.requires_grad for parameter in parameters) if parameters else any(fnmatchcase(name, p) for p in patterns)
 
 
 _WEIGHT = "weight"

@@ -23,7 +23,8 @@ from pipelines.errors import ConfigError, TrainingError
 from pipelines.runtime.compat.torch import BatchNorm
 from pipelines.tasks.base import Batch, Task
 from pipelines.train.buffers import is_single_row_error
-from pipelines.train.fine_tuning import add_adapters, freeze, parameter_groups
+from pipelines.train.fine_tuning import add_adapters, freeze
+from pipelines.train.update import parameter_groups
 
 
 def first_model(settings: Train, task: Task, read_weights: Callable[[], Mapping[str, Tensor]] | None) -> nn.Module:
@@ -112,10 +113,17 @@ def fit_weights(
 
     Raises TrainingError for a rule of `rename` that does nothing, if no tensor fits, or, with `strict`, if one does not.
     """
-    old_names = _adopt(rename(sorted(weights), settings), model, adopt_names)  # a file has them in any order
+    old_names = rename(sorted(weights), settings)  # a file has them in any order
+    adopted_names = adopt_names(model, old_names)
+    uses = Counter(adopted_names.get(name, name) for name in old_names)  # a name that would be another's keeps its own
+    old_names = {new if uses[new := adopted_names.get(name, name)] == 1 else name: old for name, old in old_names.items()}
     renamed = {name: weights[old] for name, old in old_names.items()}
     tensors = model.state_dict()
-    fitting = {name: tensor for name, tensor in renamed.items() if name in tensors and _fits(tensor, tensors[name])}
+    fitting = {
+        name: tensor
+        for name, tensor in renamed.items()
+        if name in tensors and tensor.shape == tensors[name].shape and _kind(tensor.dtype) == _kind(tensors[name].dtype)
+    }
     initialised = {name: list(tensor.shape) for name, tensor in tensors.items() if name not in fitting}
     unused = {old: list(weights[old].shape) for name, old in old_names.items() if name not in fitting}
     if not fitting:
@@ -163,17 +171,6 @@ def rename(names: Sequence[str], settings: InitFrom) -> dict[str, str]:
     return old_names
 
 
-def _adopt(old_names: dict[str, str], model: nn.Module, adopt_names: Callable[..., Mapping[str, str]]) -> dict[str, str]:
-    """The names by those that the task gives them; one that would be another's keeps its own."""
-    adopted_names = adopt_names(model, old_names)
-    uses = Counter(adopted_names.get(name, name) for name in old_names)
-    return {new if uses[new := adopted_names.get(name, name)] == 1 else name: old for name, old in old_names.items()}
-
-
-def _fits(tensor: Tensor, other: Tensor) -> bool:
-    return tensor.shape == other.shape and _kind(tensor.dtype) == _kind(other.dtype)
-
-
 def _kind(dtype: torch.dtype) -> str:
     if dtype == torch.bool:
         return "truth"
@@ -203,7 +200,10 @@ def check_single_rows(settings: Train, task: Task, rows: int) -> None:
 
     Without values, on the meta device. A model that computes only with values is checked by its first pass of a single row.
     """
-    size = next((size for size in _step_sizes(settings, rows) if 1 in _fewest_pass_rows(settings, size)), None)
+    sizes = [settings.global_batch] if rows >= settings.global_batch else []
+    if settings.remainder == "keep" and rows % settings.global_batch:
+        sizes.append(rows % settings.global_batch)
+    size = next((size for size in sizes if 1 in _fewest_pass_rows(settings, size)), None)
     if size is None or not _refuses_single_row(settings, task):
         return
     if size == settings.global_batch:
@@ -216,20 +216,14 @@ def check_single_rows(settings: Train, task: Task, rows: int) -> None:
     )
 
 
-def _step_sizes(settings: Train, rows: int) -> Iterator[int]:
-    """The sizes of an epoch's steps, in rows."""
-    if rows >= settings.global_batch:
-        yield settings.global_batch
-    if settings.remainder == "keep" and rows % settings.global_batch:
-        yield rows % settings.global_batch
-
-
 def _fewest_pass_rows(settings: Train, size: int) -> Iterator[int]:
     """The fewest rows that a batch norm gets in a pass with rows, in a step of `size` rows, for every number of workers: of each worker
     that has rows or, if batch norm is synchronised, of all together."""
-    passes = settings.grad_accum_steps
+    passes, shards = settings.grad_accum_steps, settings.shards
+    ends = [shard * size // shards for shard in range(shards + 1)]
     for count in settings.strategy.blocks_of_shards(settings):
-        rows_by_unit = _rows_by_unit(settings, size, count)
+        blocks = (shard_range(unit, count, shards) for unit in range(count))
+        rows_by_unit = [ends[block.stop] - ends[block.start] for block in blocks]
         if settings.sync_batch_norm and count > 1:
             totals = [sum(rows // passes + (number < rows % passes) for rows in rows_by_unit) for number in range(passes)]
             yield min(total for total in totals if total)
@@ -237,20 +231,17 @@ def _fewest_pass_rows(settings: Train, size: int) -> Iterator[int]:
             yield from (rows // min(passes, rows) for rows in rows_by_unit if rows)
 
 
-def _rows_by_unit(settings: Train, size: int, count: int) -> list[int]:
-    """The rows of each of `count` blocks of shards in a step of `size` rows."""
-    ends = [shard * size // settings.shards for shard in range(settings.shards + 1)]
-    blocks = (shard_range(unit, count, settings.shards) for unit in range(count))
-    return [ends[shards.stop] - ends[shards.start] for shards in blocks]
-
-
 def _refuses_single_row(settings: Train, task: Task) -> bool:
     model = _meta_model(settings, task)
     if model is None or not may_have_batch_norm(settings, task):
         return False
     with suppress(NotImplementedError, RuntimeError), torch.device("meta"):
+        columns = (*task.data.columns, *task.data.carried)
+        row: Batch = {column.name: torch.zeros((1, *column.shape), dtype=getattr(torch, column.dtype)) for column in columns}
+        if task.draws:
+            row[ROW_KEYS] = torch.zeros(1, dtype=torch.int64)
         try:
-            task.loss(model.train(), _single_row(task))
+            task.loss(model.train(), row)
         except ValueError as error:
             return is_single_row_error(error)
     return False
@@ -263,9 +254,3 @@ def _meta_model(settings: Train, task: Task) -> nn.Module | None:
         freeze(settings, model)
         return model
     return None
-
-
-def _single_row(task: Task) -> Batch:
-    columns = (*task.data.columns, *task.data.carried)
-    batch = {column.name: torch.zeros((1, *column.shape), dtype=getattr(torch, column.dtype), device="meta") for column in columns}
-    return {**batch, ROW_KEYS: torch.zeros(1, dtype=torch.int64, device="meta")} if task.draws else batch

@@ -9,7 +9,7 @@ to new weights:
    consistency: here it is saved, ended, or goes on with shards dealt anew.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import closing
 from math import isnan
 from typing import Literal
@@ -19,16 +19,14 @@ from pipelines.data.versions.versions import Version
 from pipelines.errors import NonFiniteError
 from pipelines.tasks.base import Monitor, Task
 from pipelines.tasks.metrics.table import Value, to_number
-from pipelines.tasks.trivial import TrivialPredictor
 from pipelines.train.checkpoint.checkpoints import Checkpoints
-from pipelines.train.evaluate import Evaluation
+from pipelines.train.evaluate import Evaluation, curve_remarks, fit_trivial_predictors, remarks
 from pipelines.train.run_context import Hooks, RunContext, State, Trained, total_steps
 from pipelines.train.saver import Saver
 from pipelines.train.shard_balancer import ShardBalancer
 from pipelines.train.step_clock import DATA, OTHER
 from pipelines.train.step_statistics import PendingSteps
 from pipelines.train.strategy import ConsistentPoint, Strategy
-from pipelines.train.trivial_baseline import curve_remarks, fit_trivial_predictors, remarks
 
 
 class Loop:
@@ -36,11 +34,12 @@ class Loop:
 
     def __init__(self, config: Config, version: Version, task: Task, strategy: Strategy, checkpoints: Checkpoints, hooks: Hooks) -> None:
         settings, loader = config.train, strategy.open_loader(config, version, task)
+        self._settings, self._version, self._task, self._strategy = settings, version, task, strategy
+        self._is_first_rank, self._monitor = strategy.mesh.context.rank == 0, task.choose_monitor(settings.monitor)
         self._saver = Saver(settings.checkpoint, strategy, version, checkpoints, hooks)
         pending = PendingSteps(strategy.mesh.context.device, strategy.gpu_steps_per_reading)
         self.run_context = RunContext(settings, strategy, hooks, self._saver, loader, total_steps(config, loader.rows), pending)
-        self._strategy, self._task, self._settings = strategy, task, settings
-        self._epochs = Epochs(self.run_context, config, version, task, strategy)
+        self._validation = Evaluation(settings, version, "validation", task, strategy)
         is_balanced = settings.balance.kind == "auto" and strategy.mesh.replicas > 1
         self._balance = ShardBalancer(strategy, settings, hooks) if is_balanced else None
 
@@ -53,9 +52,9 @@ class Loop:
         run = self.run_context
         self._saver.resume(run)
         self._strategy.begin(run)
-        with closing(run.loader), closing(self._epochs.validation), closing(self._strategy):  # their threads end, also after an error
+        with closing(run.loader), closing(self._validation), closing(self._strategy):  # their threads end, also after an error
             try:
-                while not self._epochs.is_over:
+                while not self._is_over():
                     run.hooks.epoch(run.state.epochs + 1)
                     if not (self._train_epoch() and self._validate()):
                         return self._result(None)
@@ -64,7 +63,12 @@ class Loop:
                 raise
         self._saver.commit()
         self._saver.load_best(run.state.best_epoch)
-        return self._result(self._epochs.test())
+        return self._result(self._test())
+
+    def _is_over(self) -> bool:
+        """Whether no epoch is left: all steps are done and validated, or by early stopping, the metric has not improved for long."""
+        patience, state = self._settings.early_stopping, self.run_context.state
+        return state.validated >= self.run_context.total_steps or bool(patience and state.epochs - state.improved_epoch >= patience)
 
     def _train_epoch(self) -> bool:
         """Take the epoch's remaining steps, and act at points of consistency. Returns False if the run was asked to stop, and has been
@@ -83,8 +87,11 @@ class Loop:
                 if point.save and run.state.step < run.epoch_end:
                     self._saver.save(run)
                     run.start_timing()
-                if self._deal_shards():
-                    break  # the strategy goes on with the rows of other shards
+                if self._balance is not None and run.state.step < run.epoch_end:
+                    is_dealt, run.slow_machines = self._balance.deal(run.state.step), self._balance.left_out
+                    if is_dealt:
+                        run.loader.assign_shards(self._strategy.mesh.worker_shards(self._settings.shards))
+                        break  # the strategy goes on with the rows of other shards
         return True
 
     def _steps_together(self) -> Iterator[ConsistentPoint]:
@@ -111,50 +118,87 @@ class Loop:
             clock.read()
             yield ConsistentPoint.after(steps, workers)
 
-    def _deal_shards(self) -> bool:
-        """Deal the shards to workers by their speed, if that is due and worth it. Returns whether they have other owners now."""
-        run, balance = self.run_context, self._balance
-        if balance is None or run.state.step == run.epoch_end:
-            return False
-        is_dealt, run.slow_machines = balance.deal(run.state.step), balance.left_out
-        if is_dealt:
-            run.loader.assign_shards(self._strategy.mesh.worker_shards(self._settings.shards))
-        return is_dealt
-
     def _validate(self) -> bool:
-        """Evaluate the epoch, and save it if it is the best or if a save is due. Returns False if the run was asked to stop; the
-        state before the evaluation is then saved."""
-        run, is_best = self.run_context, self._epochs.validate()
-        if is_best is None:
+        """Evaluate the epoch that has just been trained, and save it if it is the best so far, or if a save is due. Returns False if a
+        worker was asked to stop meanwhile: the epoch does not count, and the state before the evaluation is saved."""
+        run, state, evaluation = self.run_context, self.run_context.state, self._validation
+        if state.step < run.total_steps:
+            run.loader.read_ahead()
+        metrics = self._evaluate(evaluation, is_compared=not state.epochs)
+        if metrics is None:
             self._saver.save(run, is_awaited=True)
             return False
-        is_due = self._epochs.is_over or self._strategy.saves_every_epoch or self._saver.is_due_after_epoch(run.state.step)
-        if is_best or is_due:
+        is_best = count_epoch(state, metrics, self._monitor, self._task.minimised)
+        if self._is_first_rank and metrics:
+            run.hooks.log(state.step, {**metrics, "validation/epoch": float(state.epochs)})
+        self._log_baseline(evaluation)
+        if is_best:
+            state.decision = evaluation.fit_decision()
+        if is_best and (samples := evaluation.evaluation_data):
+            run.hooks.keep_evaluation(samples)
+        if text := self._strategy.sample(state.epochs):
+            run.hooks.write(state.epochs, text)
+        if is_best or self._is_over() or self._strategy.saves_every_epoch or self._saver.is_due_after_epoch(state.step):
             self._saver.save(run, is_best)
         return True
+
+    def _test(self) -> dict[str, Value] | None:
+        """Evaluate the best epoch's weights on the test split. Returns these metrics, and those of the best epoch; None if a worker was
+        asked to stop meanwhile.
+
+        If the task has fitted a decision, the validation split is evaluated again: the epochs were compared without one."""
+        run, state = self.run_context, self.run_context.state
+        tested: dict[str, Value] = {}
+        for split in ("validation", "test") if state.decision else ("test",):
+            with closing(Evaluation(self._settings, self._version, split, self._task, self._strategy, state.decision)) as evaluation:
+                metrics = self._evaluate(evaluation, is_compared=split == "test")
+            if metrics is None:
+                return None
+            self._log_baseline(evaluation)
+            if samples := evaluation.evaluation_data:
+                run.hooks.keep_evaluation(samples)
+            if split == "validation":
+                state.best_metrics |= metrics
+            else:
+                tested = metrics
+        if self._is_first_rank and tested:
+            run.hooks.log(state.step, tested)
+        return {**state.best_metrics, **tested}
+
+    def _evaluate(self, evaluation: Evaluation, is_compared: bool) -> dict[str, Value] | None:
+        """The split's metrics; None if a worker was asked to stop meanwhile. If it `is_compared`, and has rows, the trivial predictors are
+        measured on it too."""
+        if is_compared and self._version.rows(evaluation.split):
+            evaluation.trivial = fit_trivial_predictors(self._task, self._version, self._strategy.mesh.context.rank)
+        return evaluation(self.run_context.hooks.must_stop_evaluation)
+
+    def _log_baseline(self, evaluation: Evaluation) -> None:
+        """Log what the trivial predictors have reached, if they were measured, and remember it in the run's state."""
+        run = self.run_context
+        run.state.baseline |= evaluation.baseline
+        if self._is_first_rank and evaluation.baseline:
+            run.hooks.log(run.state.step, {f"baseline/{name}": value for name, (value, _) in evaluation.baseline.items()})
+        evaluation.baseline = {}
 
     def _result(self, metrics: dict[str, Value] | None) -> Trained:
         """The run's result, with the test's metrics; without them, the run was asked to stop, and its last epoch is saved."""
         state, is_finished = self.run_context.state, metrics is not None
         reached = metrics if metrics is not None else state.best_metrics
-        monitor = self._task.choose_monitor(self._settings.monitor)
-        lines = [
-            *remarks(reached, state.baseline, monitor, self._task.minimised),
-            *curve_remarks(state.curve, state.epochs, state.best_epoch, self._settings, monitor),
-        ]
-        sentences = tuple(lines) if is_finished else ()
-        slow_machines = () if is_finished else self.run_context.slow_machines
+        sentences = (
+            *remarks(reached, state.baseline, self._monitor, self._task.minimised),
+            *curve_remarks(state.curve, state.epochs, state.best_epoch, self._settings, self._monitor),
+        )
         return Trained(
-            is_finished,
-            state.step,
-            state.rows,
-            state.seconds,
-            state.epochs,
-            state.best_epoch,
-            reached,
-            slow_machines,
-            state.decision,
-            sentences,
+            finished=is_finished,
+            steps=state.step,
+            rows=state.rows,
+            seconds=state.seconds,
+            epochs=state.epochs,
+            best_epoch=state.best_epoch,
+            metrics=reached,
+            left_out=() if is_finished else self.run_context.slow_machines,
+            decision=state.decision,
+            remarks=sentences if is_finished else (),
         )
 
 
@@ -162,7 +206,9 @@ def count_epoch(state: State, metrics: dict[str, Value], monitor: Monitor, minim
     """Record a validated epoch. Returns whether it is the best so far: by the loss where the monitored metric is not defined."""
     state.epochs, state.validated = state.epochs + 1, state.step
     name, direction = monitor
-    value, loss = (_number(metrics, f"validation/{metric}") for metric in (name, minimised))
+    # NaN if the metric is not defined, None if there is no such metric.
+    names = (f"validation/{metric}" for metric in (name, minimised))
+    value, loss = (to_number(metrics[key]) if key in metrics else None for key in names)
     by_loss = breaks_tie(value, loss, state)
     if value is not None and not isnan(value):
         state.curve.append(value)
@@ -171,11 +217,6 @@ def count_epoch(state: State, metrics: dict[str, Value], monitor: Monitor, minim
     if is_best := improved or by_loss:
         state.best, state.best_loss, state.best_epoch, state.best_metrics = value, loss, state.epochs, metrics
     return is_best
-
-
-def _number(metrics: Mapping[str, Value], name: str) -> float | None:
-    """NaN if the metric is not defined, None if there is no such metric."""
-    return to_number(metrics[name]) if name in metrics else None
 
 
 def improves(value: float | None, best: float | None, direction: Literal["min", "max"]) -> bool:
@@ -193,85 +234,3 @@ def breaks_tie(value: float | None, loss: float | None, state: State) -> bool:
         return False
     equal = value == state.best or (isnan(value) and isnan(state.best))
     return equal and loss is not None and improves(loss, state.best_loss, "min")
-
-
-class Epochs:
-    """Evaluates a run's epochs, and logs their metrics. Every method is collective but `is_over`."""
-
-    def __init__(self, run: RunContext, config: Config, version: Version, task: Task, strategy: Strategy) -> None:
-        self._run, self._settings, self._version, self._task, self._strategy = run, config.train, version, task, strategy
-        self._is_first_rank = strategy.mesh.context.rank == 0
-        self.validation = Evaluation(config.train, version, "validation", task, strategy)
-        self._monitor = task.choose_monitor(config.train.monitor)
-
-    @property
-    def is_over(self) -> bool:
-        """Whether no epoch is left: all steps are done and validated, or the metric has not improved for long."""
-        patience, state = self._settings.early_stopping, self._run.state
-        return state.validated >= self._run.total_steps or bool(patience and state.epochs - state.improved_epoch >= patience)
-
-    def validate(self) -> bool | None:
-        """Evaluate the epoch that has just been trained. Returns whether it is the best so far; None if a worker was asked to stop
-        meanwhile, and the epoch does not count."""
-        run, state = self._run, self._run.state
-        if state.step < run.total_steps:
-            run.loader.read_ahead()
-        if not state.epochs:
-            self.validation.trivial = self._trivial_predictors("validation")
-        metrics = self.validation(run.hooks.must_stop_evaluation)
-        if metrics is None:
-            return None
-        is_best = count_epoch(state, metrics, self._monitor, self._task.minimised)
-        if self._is_first_rank and metrics:
-            run.hooks.log(state.step, {**metrics, "validation/epoch": float(state.epochs)})
-        self._log_baseline(self.validation)
-        if is_best:
-            state.decision = self.validation.fit_decision()
-        if is_best and (samples := self.validation.evaluation_data):
-            run.hooks.keep_evaluation(samples)
-        if text := self._strategy.sample(state.epochs):
-            run.hooks.write(state.epochs, text)
-        return is_best
-
-    def test(self) -> dict[str, Value] | None:
-        """Evaluate the test split. Returns its metrics, and those of the best epoch; None if a worker was asked to stop meanwhile.
-
-        If the task has fitted a decision, the validation split is evaluated again: the epochs were compared without one."""
-        run = self._run
-        decided = self._evaluate("validation") if run.state.decision else {}
-        if decided is None:
-            return None
-        run.state.best_metrics |= decided
-        metrics = self._evaluate("test")
-        if metrics is None:
-            return None
-        if self._is_first_rank and metrics:
-            run.hooks.log(run.state.step, metrics)
-        return {**run.state.best_metrics, **metrics}
-
-    def _evaluate(self, split: str) -> dict[str, Value] | None:
-        """The metrics of the predictions of the best epoch's weights; None if a worker was asked to stop meanwhile."""
-        run = self._run
-        decision = run.state.decision
-        with closing(Evaluation(self._settings, self._version, split, self._task, self._strategy, decision)) as evaluation:
-            if split == "test":
-                evaluation.trivial = self._trivial_predictors(split)
-            metrics = evaluation(run.hooks.must_stop_evaluation)
-        if metrics is None:
-            return None
-        self._log_baseline(evaluation)
-        if samples := evaluation.evaluation_data:
-            run.hooks.keep_evaluation(samples)
-        return metrics
-
-    def _trivial_predictors(self, split: str) -> list[TrivialPredictor]:
-        """Predictors to compare the model with, if the split has rows to measure them on."""
-        return fit_trivial_predictors(self._task, self._version, self._strategy.mesh.context.rank) if self._version.rows(split) else []
-
-    def _log_baseline(self, evaluation: Evaluation) -> None:
-        """Log what the trivial predictors have reached, if they were measured, and remember it in the run's state."""
-        self._run.state.baseline |= evaluation.baseline
-        if self._is_first_rank and evaluation.baseline:
-            metrics = {f"baseline/{name}": value for name, (value, _) in evaluation.baseline.items()}
-            self._run.hooks.log(self._run.state.step, metrics)
-        evaluation.baseline = {}

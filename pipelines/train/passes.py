@@ -4,7 +4,7 @@ Precision is that of the forward pass; parameters and gradients stay fp32. torch
 has to be saved.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from hashlib import sha256
@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch, Task, row_count
 from pipelines.train.buffers import is_single_row_error
+from pipelines.train.step_clock import FORWARD, StepClock
 from pipelines.train.workers import WorkerContext
 
 
@@ -60,21 +61,32 @@ def choose_precision(name: Literal["auto", "fp32", "bf16", "fp16"], device: torc
 
 
 class Passes:
-    """Splits rows into passes, and runs the forward pass of each."""
+    """Splits rows into passes, and runs the forward and backward pass of each."""
 
     def __init__(self, task: Task, model: nn.Module, precision: Precision, context: WorkerContext, accumulate: int) -> None:
         self._task, self._model, self._precision, self._accumulate = task, model, precision, accumulate
-        self._device_type = context.device.type
+        self._device = context.device
 
-    def __call__(self, batch: Batch) -> Iterator[tuple[Tensor, Tensor, bool]]:
-        """Yield each pass's sum of losses and weight, and whether it is the last one; the caller runs its backward pass.
-        There is at least one row in a pass, and no pass without rows."""
+    def run(
+        self, batch: Batch, backward: Callable[[Tensor], None], clock: StepClock, before_last: Callable[[], None] | None = None
+    ) -> Tensor:
+        """Run the passes of the rows, each with at least one; none without rows. `before_last` is called before the last backward pass.
+
+        Returns the sum of losses and the weight: float64 of shape (2,).
+        """
+        sums = torch.zeros(2, dtype=torch.float64, device=self._device)
+        clock.enter(FORWARD)
         parts = min(self._accumulate, row_count(batch))
         for part in range(parts):
             passed = copy_aligned({name: values.tensor_split(parts)[part] for name, values in batch.items()})
-            with self._precision.autocast(self._device_type):
+            with self._precision.autocast(self._device.type):
                 loss, weight = loss_and_weight(self._task, self._model, passed)
-            yield loss, weight, part == parts - 1
+            sums += torch.stack([loss.detach().double(), weight.detach().double()])
+            if before_last is not None and part == parts - 1:
+                before_last()
+            backward(loss)
+            clock.enter(FORWARD)
+        return sums
 
 
 def loss_and_weight(task: Task, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:

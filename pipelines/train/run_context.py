@@ -15,21 +15,16 @@ from pipelines.data.loader import Loader, Order
 from pipelines.tasks.details import EvaluationData
 from pipelines.tasks.metrics.table import Value
 from pipelines.train.step_clock import PhaseTimes
-from pipelines.train.step_statistics import (
-    SLOW_STEP_SECONDS,
-    CurveWindow,
-    Flags,
-    PendingSteps,
-    StepStatistics,
-    check_step,
-    steps_per_point,
-)
-from pipelines.train.trivial_baseline import Baseline
+from pipelines.train.step_statistics import SLOW_STEP_SECONDS, CurveWindow, Flags, PendingSteps, StepStatistics, check_step, steps_per_point
 from pipelines.train.update import learning_rate
 
 if TYPE_CHECKING:
     from pipelines.train.saver import Saver
     from pipelines.train.strategy import Strategy
+
+
+Baseline = dict[str, tuple[float, str]]
+"""The best value of each metric that a trivial predictor reaches, as `<split>/<metric>`, and the predictor that has it."""
 
 
 class Hooks:

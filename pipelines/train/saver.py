@@ -1,17 +1,23 @@
 """Saves everything that a run continues from, and resumes it from there."""
 
 import time
+from collections.abc import Container, Mapping
 from dataclasses import asdict
+
+import torch
+from torch import Tensor, nn
 
 from pipelines.config.train.base import Checkpoint
 from pipelines.data.versions.versions import Version
-from pipelines.errors import TrainingError
+from pipelines.errors import NonFiniteError, TrainingError
 from pipelines.train.checkpoint.checkpoint_record import Record
 from pipelines.train.checkpoint.checkpoints import Checkpoints, PendingCheckpoint
+from pipelines.train.dtensor import local_part
 from pipelines.train.run_context import Hooks, RunContext, State
 from pipelines.train.step_clock import CHECKPOINT, OTHER
-from pipelines.train.step_statistics import CurveWindow, check_weights, infinite_buffers
+from pipelines.train.step_statistics import REMEDY, CurveWindow
 from pipelines.train.strategy import Strategy
+from pipelines.train.workers import all_gather_object
 
 
 class Saver:
@@ -115,3 +121,25 @@ class Saver:
         state = self._strategy.state_dict()
         self._checkpoints.load_best(epoch, state)
         self._strategy.load_state_dict(state)
+
+
+def infinite_buffers(model: nn.Module) -> frozenset[str]:
+    """Names of a new model's buffers that contain infinities on purpose, such as masks."""
+    return frozenset(name for name, values in model.named_buffers(remove_duplicate=False) if values.isinf().any())
+
+
+def check_weights(weights: Mapping[str, Tensor], infinite: Container[str], step: int) -> None:
+    """Raise NonFiniteError, on all workers alike, naming the first weight that is not finite. Collective: workers may hold
+    different weights.
+
+    The loss would show such a weight only one step later. Weights named in `infinite` may be infinite, but not NaN.
+    """
+    floats = {name: local_part(values) for name, values in weights.items() if values.is_floating_point()}
+    wrong = {name: values.isnan().any() if name in infinite else ~values.isfinite().all() for name, values in floats.items()}
+    by_device: dict[torch.device, list[Tensor]] = {}  # with one reading from each, since parts of a model may be on the CPU
+    for is_wrong in wrong.values():
+        by_device.setdefault(is_wrong.device, []).append(is_wrong)
+    is_any_wrong = any(bool(torch.stack(flags).any()) for flags in by_device.values())
+    first = next((name for name, is_wrong in wrong.items() if is_wrong), "") if is_any_wrong else ""
+    if first := next(filter(None, all_gather_object(first)), ""):
+        raise NonFiniteError(f"step {step}: {first} is not finite after the step: {REMEDY}")

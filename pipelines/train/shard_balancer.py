@@ -66,13 +66,19 @@ class ShardBalancer:
             return False
         mesh = self._strategy.mesh
         elapsed = (time.monotonic() - self._compared_at) / max(step - self._compared, 1)
-        seconds, fixed_seconds, elapsed_by_worker = zip(*all_gather_object((*self._step_seconds(), elapsed)), strict=True)
+        # Of this worker's shards, 0 if unknown; and of its optimizer, which does not depend on the number of shards: per step since the
+        # last comparison, without waiting for other workers.
+        totals = self._strategy.clock.totals()
+        recent, self._totals = totals.since(self._totals), totals
+        by_phase, steps = dict(zip(PHASES, recent.seconds, strict=True)), max(1, recent.steps)
+        shards_and_fixed_seconds = (by_phase[FORWARD] + by_phase[BACKWARD]) / steps, by_phase[OPTIMIZER] / steps
+        seconds, fixed_seconds, elapsed_by_worker = zip(*all_gather_object((*shards_and_fixed_seconds, elapsed)), strict=True)
         counts = [len(block) for block in mesh.shards_by_replica(self._shards)]
         self._next = step + max(FEWEST_STEPS, int(EVERY_SECONDS / max(elapsed_by_worker)))
         self._compared, self._compared_at = step, time.monotonic()
         if not all(seconds):
             return False
-        self._name_slow([count / computing for count, computing in zip(counts, seconds, strict=True)])
+        self._check_slow_workers([count / computing for count, computing in zip(counts, seconds, strict=True)])
         if self.left_out:
             return False
         per_shard = [computing / count for count, computing in zip(counts, seconds, strict=True)]
@@ -85,34 +91,25 @@ class ShardBalancer:
             self._hooks.log(step, {f"balance/shards_of_worker_{rank}": float(count) for rank, count in enumerate(new_counts)})
         return True
 
-    def _step_seconds(self) -> tuple[float, float]:
-        """Seconds per step since the last comparison, without waiting for other workers: first of computing this worker's shards, 0 if
-        unknown; then of its optimizer, which does not depend on the number of shards."""
-        totals = self._strategy.clock.totals()
-        recent, self._totals = totals.since(self._totals), totals
-        by_phase = dict(zip(PHASES, recent.seconds, strict=True))
-        steps = max(1, recent.steps)
-        return (by_phase[FORWARD] + by_phase[BACKWARD]) / steps, by_phase[OPTIMIZER] / steps
-
-    def _name_slow(self, speeds: list[float]) -> None:
-        """Warn, on rank 0 and once for each, of workers that are slower than a third of the median; leave out workers that stay slow."""
+    def _check_slow_workers(self, speeds: list[float]) -> None:
+        """Warn, on rank 0 and once for each, of workers that are slower than a third of the median. Leave out the machines of those that
+        stay slow, with all their workers, unless too few would remain: then warn once."""
         median_speed = median_high(speeds)  # of two workers, the speed of the faster one
         slow = {rank for rank, speed in enumerate(speeds) if speed < SLOW_SHARE * median_speed}
-        for rank in sorted(slow - self._slow) if self._strategy.mesh.context.rank == 0 else ():
+        is_first_rank = self._strategy.mesh.context.rank == 0
+        for rank in sorted(slow - self._slow) if is_first_rank else ():
             log.warning(
                 "worker %d computes %.3g shards a second, and the median one %.3g; leave out its machine, as train.balance.leave_out does",
                 *(rank, speeds[rank], median_speed),
             )
-        if self._machines and (still_slow := slow & self._slow):
-            self._leave_out({self._machines[rank] for rank in still_slow} - {""})
-        self._slow = slow
-
-    def _leave_out(self, machines: set[str]) -> None:
-        """Leave out all workers of the machines, unless too few would remain: then warn once."""
+        still_slow, self._slow = slow & self._slow, slow
+        if not self._machines or not still_slow:
+            return
+        machines = {self._machines[rank] for rank in still_slow} - {""}
         remaining = sum(machine not in machines for machine in self._machines)
         if remaining >= self._min_workers:
             self.left_out = tuple(sorted(machines))
-        elif self._strategy.mesh.context.rank == 0 and machines - self._indispensable:
+        elif is_first_rank and machines - self._indispensable:
             log.warning(
                 "no machine is left out: %d workers would remain, and train.workers allows no fewer than %d; lower it, or add machines",
                 *(remaining, self._min_workers),

@@ -1,17 +1,15 @@
 """The flags that workers attach to an optimizer step, and its result; sums of each step, read from the device a few steps at a time, and
 the training curves computed from them. NaN and infinite values are rejected at the step where they occur, so that they are never saved."""
 
-from collections.abc import Container, Iterable, Mapping
 from dataclasses import astuple, dataclass, fields
 from math import isfinite
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor
 
 from pipelines.config.train.train import Train
 from pipelines.errors import NonFiniteError
-from pipelines.train.dtensor import local_part
 from pipelines.train.workers import Mesh, all_gather_object, waits_for_workers
 
 
@@ -51,19 +49,19 @@ class StepResult:
     """The number of workers that set each of `Flags`, in its order: shape (FLAGS,)."""
 
 
-def sum_over_replicas(own: Tensor, played: range, replicas: int, flags: Flags) -> tuple[Tensor, Tensor]:
-    """Sums over all replicas of their numbers, of which `own`, shape (len(played), n), are this worker's; and over workers of flags:
-    shapes (n,) and (FLAGS,). Collective.
+def gather_replicas(numbers: Tensor, played: range, replicas: int, flags: Flags) -> tuple[Tensor, Tensor]:
+    """The numbers of all replicas, of which this worker's are `numbers`, shape (len(played), n); and sums over workers of flags: shapes
+    (replicas, n) and (FLAGS,). Collective.
 
-    Every worker gets the same bits: an all-reduce adds each replica's numbers to zeros.
+    Every worker gets the same bits: an all-reduce adds each replica's numbers to zeros. Workers of one replica add up theirs.
     """
-    table = own.new_zeros(replicas, own.shape[1])
-    table[played.start : played.stop] = own
-    every = torch.cat([table.flatten(), torch.tensor(flags.numbers(), dtype=own.dtype).to(own.device, non_blocking=True)])
+    table = numbers.new_zeros(replicas, numbers.shape[1])
+    table[played.start : played.stop] = numbers
+    every = torch.cat([table.flatten(), torch.tensor(flags.numbers(), dtype=numbers.dtype).to(numbers.device, non_blocking=True)])
     if dist.is_initialized():
         dist.all_reduce(every)
-    of_replicas, flags_of_all = every.split([table.numel(), FLAGS])
-    return of_replicas.view_as(table).sum(0), flags_of_all
+    by_replica, flags_of_all = every.split([table.numel(), FLAGS])
+    return by_replica.view_as(table), flags_of_all
 
 
 GPU_STEPS_PER_READING = 16
@@ -74,25 +72,19 @@ SLOW_STEP_SECONDS = 1 / 32
 
 @dataclass(frozen=True)
 class StepStatistics:
-    """A step's result as plain numbers, over all workers unless stated otherwise."""
+    """A step's result and flags as plain numbers: as StepResult has them, and how many workers set each of Flags."""
 
     number: int
     """The number of the step, counted from 1."""
     grad_norm: float
-    """Norm of the mean gradient; -1 if it was not measured."""
     own_loss_sum: float
-    """The part of `loss_sum` that this worker computed."""
     loss_sum: float
     weight: float
     rows: float
     save: float
-    """Number of workers that requested a save: 1 if rank 0 did."""
     stop: float
-    """Number of workers that were asked to stop."""
     written: float
-    """Number of workers whose part of the last save is written."""
     slow: float = 0.0
-    """Number of workers whose steps are slow."""
 
 
 def _read(results: list[Tensor]) -> list[list[float]]:
@@ -215,29 +207,3 @@ def check_step(step: StepStatistics, mesh: Mesh, settings: Train, overflows: int
     has_shards = settings.strategy.reads_in_order
     where = ", ".join(f"worker {rank}{f' (shards {block.start} to {block.stop - 1})' if has_shards else ''}" for rank, block in wrong)
     raise NonFiniteError(f"step {step.number}: the loss is {step.loss_sum}, from {where or 'the sum over workers'}: {REMEDY}")
-
-
-def infinite_buffers(model: nn.Module) -> frozenset[str]:
-    """Names of a new model's buffers that contain infinities on purpose, such as masks."""
-    return frozenset(name for name, values in model.named_buffers(remove_duplicate=False) if values.isinf().any())
-
-
-def _any(flags: Iterable[Tensor]) -> bool:
-    """Whether one is true: with one reading from each device, since parts of a model may be on the CPU."""
-    by_device: dict[torch.device, list[Tensor]] = {}
-    for flag in flags:
-        by_device.setdefault(flag.device, []).append(flag)
-    return any(bool(torch.stack(group).any()) for group in by_device.values())
-
-
-def check_weights(weights: Mapping[str, Tensor], infinite: Container[str], step: int) -> None:
-    """Raise NonFiniteError, on all workers alike, naming the first weight that is not finite. Collective: workers may hold
-    different weights.
-
-    The loss would show such a weight only one step later. Weights named in `infinite` may be infinite, but not NaN.
-    """
-    floats = {name: local_part(values) for name, values in weights.items() if values.is_floating_point()}
-    wrong = {name: values.isnan().any() if name in infinite else ~values.isfinite().all() for name, values in floats.items()}
-    first = next((name for name, is_wrong in wrong.items() if is_wrong), "") if _any(wrong.values()) else ""
-    if first := next(filter(None, all_gather_object(first)), ""):
-        raise NonFiniteError(f"step {step}: {first} is not finite after the step: {REMEDY}")

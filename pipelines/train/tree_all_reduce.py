@@ -234,7 +234,11 @@ class PointToPoint:
         size = len(partial_sums[0][0])
         assert all(len(part) == size for part in partial_sums[0]), "sizes are multiples of the number of workers"
         count = sum(self._counts[peer] for peer in self._peers())
-        buffers = iter(self._buffer(partial_sums[0][0], count * size).view(count, size))
+        like = partial_sums[0][0]
+        buffer = self._receive_buffers.get((like.dtype, like.device))
+        if buffer is None or len(buffer) < count * size:
+            buffer = self._receive_buffers[like.dtype, like.device] = like.new_empty(count * size)
+        buffers = iter(buffer[: count * size].view(count, size))
         received = {peer: [next(buffers) for _ in range(self._counts[peer])] for peer in self._peers()}
         receives = [dist.P2POp(dist.irecv, part, peer) for peer, parts in received.items() for part in parts]
         sends = [dist.P2POp(dist.isend, parts[peer], peer) for peer in self._peers() for parts in partial_sums]
@@ -250,12 +254,6 @@ class PointToPoint:
     def _peers(self) -> Iterator[int]:
         """The other ranks, starting after this one, so that not all workers send to the same rank first."""
         return ((self._rank + step) % len(self._counts) for step in range(1, len(self._counts)))
-
-    def _buffer(self, like: Tensor, size: int) -> Tensor:
-        key = (like.dtype, like.device)
-        if key not in self._receive_buffers or len(self._receive_buffers[key]) < size:
-            self._receive_buffers[key] = like.new_empty(size)
-        return self._receive_buffers[key][:size]
 
 
 @waits_for_workers

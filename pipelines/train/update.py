@@ -7,24 +7,29 @@ All factors of a gradient are here. It ends as that of the mean loss, clipped:
 2. `unit` is the factor that gradients then have to that of the mean loss, for those who work with them before the update.
 3. `apply` removes it: the loss scale, then by `rescale` both the ratio of the expected weight to the true one, which is `mean_factor`, and
    what is beyond the norm to clip at.
+
+Of the optimizers, `muon` makes orthogonal changes of weight matrices, and has AdamW for all other parameters: K. Jordan et al. 2024, "Muon:
+an optimizer for hidden layers in neural networks". The change of a matrix has the root mean square that AdamW's has, so both take the same
+rate and weight decay (Liu et al. 2025, "Muon is scalable for LLM training").
 """
 
-from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from math import cos, pi
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.optim import Optimizer
+from torch.optim import SGD, Adam, AdamW, Optimizer
+from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from pipelines.config.train.train import Train
+from pipelines.errors import ConfigError
 from pipelines.runtime.compat.torch import scale_tensors
-from pipelines.train.dtensor import local_part, total_norm
-from pipelines.train.fine_tuning import FACTOR, parameter_groups
-from pipelines.train.optimizers import WeightAverage, create_optimizer, reset_state
-from pipelines.train.passes import Precision
+from pipelines.train.dtensor import is_dtensor, local_part, total_norm
+from pipelines.train.fine_tuning import match_names
+from pipelines.train.passes import Precision, one_thread
 from pipelines.train.step_clock import BACKWARD, OPTIMIZER, StepClock
 from pipelines.train.workers import WorkerContext
 
@@ -35,8 +40,11 @@ ONE_CYCLE_START, ONE_CYCLE_END = 1 / 25, 1 / 250_000
 
 def learning_rate(settings: Train, step: int, total_steps: int, steps_per_epoch: int) -> float:
     """The rate of step `step`, counted from 0, of a run of `total_steps`."""
-    if settings.schedule == "one_cycle":
-        return settings.lr * _one_cycle(step, total_steps, settings.warmup or ONE_CYCLE_WARMUP)
+    if settings.schedule == "one_cycle":  # up to 1 and down to almost 0, each along half a cosine (Smith and Topin 2017)
+        top, last = max((settings.warmup or ONE_CYCLE_WARMUP) * total_steps - 1, 0.0), total_steps - 1
+        if step <= top:
+            return settings.lr * _half_cosine(ONE_CYCLE_START, 1.0, step / top if top else 1.0)
+        return settings.lr * _half_cosine(1.0, ONE_CYCLE_END, (step - top) / (last - top))
     warmup_steps = round(settings.warmup * total_steps)
     if step < warmup_steps:
         return settings.lr * (step + 1) / warmup_steps
@@ -45,14 +53,6 @@ def learning_rate(settings: Train, step: int, total_steps: int, steps_per_epoch:
     if settings.schedule == "step":
         return settings.lr * settings.lr_gamma ** (step // steps_per_epoch // settings.step_epochs)
     return settings.lr
-
-
-def _one_cycle(step: int, total_steps: int, warmup: float) -> float:
-    """The 1-cycle policy: up to 1 and down to almost 0, each along half a cosine (Smith and Topin 2017)."""
-    top, last = max(warmup * total_steps - 1, 0.0), total_steps - 1
-    if step <= top:
-        return _half_cosine(ONE_CYCLE_START, 1.0, step / top if top else 1.0)
-    return _half_cosine(1.0, ONE_CYCLE_END, (step - top) / (last - top))
 
 
 def _half_cosine(start: float, end: float, share: float) -> float:
@@ -133,14 +133,20 @@ class Update:
         self._clock.enter(OPTIMIZER)
         if self._precision.has_loss_scale:
             self._scaler.unscale_(self.optimizer)
+        gradients = [parameter.grad for parameter in self._parameters if parameter.grad is not None]
         clip = self._settings.clip_norm
         factor = mean_factor(self._expected_weight, weight)
         norm = weight.new_full((), -1.0)  # not new_tensor, whose copy from the host would wait for the GPU
         if compute_grad_norm or clip is not None or self._precision.has_loss_scale:
-            norm = self._norm(weight).to(weight.device) * factor
+            norm = total_norm(gradients)
+            if self._pipeline is not None:  # each worker holds some parameters
+                square = norm.to(weight).square()
+                dist.all_reduce(square, group=self._pipeline)
+                norm = square.sqrt()
+            norm = norm.to(weight.device) * factor
             if self._sends_norm:
                 dist.broadcast(norm, 0)
-        rescale([local_part(gradient) for gradient in self._gradients()], factor, norm, clip)
+        rescale([local_part(gradient) for gradient in gradients], factor, norm, clip)
         set_rate(self.optimizer, rate)
         self._scaler.step(self.optimizer)
         self._scaler.update()
@@ -153,18 +159,6 @@ class Update:
         """Have the model's parameters be their averages meanwhile, if the config asks for averages."""
         return self._average.in_place() if self._average else nullcontext()
 
-    def _norm(self, like: Tensor) -> Tensor:
-        """The norm of the gradient of the whole model."""
-        norm = total_norm(self._gradients())
-        if self._pipeline is None:
-            return norm
-        square = norm.to(like).square()
-        dist.all_reduce(square, group=self._pipeline)
-        return square.sqrt()
-
-    def _gradients(self) -> list[Tensor]:
-        return [parameter.grad for parameter in self._parameters if parameter.grad is not None]
-
     def state_dict(self) -> dict[str, Any]:
         """Model, optimizer and scaler, by fully qualified name."""
         from torch.distributed.checkpoint.state_dict import get_state_dict  # takes a second, which the driver need not spend
@@ -173,7 +167,10 @@ class Update:
         model, optimizer = get_state_dict(self._model, self.optimizer)
         if is_new:
             # torch has created the state by a step with zero gradients, which Adam counts, and in which weight decay moves momentum.
-            reset_state(self.optimizer)
+            for state in self.optimizer.state.values():
+                for values in state.values():
+                    if isinstance(values, Tensor):
+                        values.zero_()
         average = {"average": self._average.state_dict()} if self._average else {}
         return {"model": model, "optimizer": optimizer, "scaler": self._scaler.state_dict(), **average}
 
@@ -184,3 +181,143 @@ class Update:
         self._scaler.load_state_dict(state["scaler"])
         if self._average:
             self._average.load_state_dict(state["average"])
+
+
+FACTOR = "lr_factor"
+"""Key of a group of parameters in an optimizer: multiplies the rate of the schedule."""
+MATRICES = "matrices"
+"""Key of a group of parameters: whether they are the matrices of hidden layers."""
+
+
+def hidden_matrices(model: nn.Module) -> set[Tensor]:
+    """The weights of linear layers, except those of the last layer, of an embedding that shares them, and of an adaptive softmax.
+
+    A weight that is computed from other parameters, as of a layer with adapters or a weight norm, is none. Raises ConfigError if none is
+    trained.
+    """
+    linear = [module for module in model.modules() if isinstance(module, nn.Linear)]
+    outputs = [module for module in model.modules() if isinstance(module, nn.Embedding | nn.AdaptiveLogSoftmaxWithLoss)]
+    weights_of_outputs = {parameter for module in [*outputs, *linear[-1:]] for parameter in module.parameters()}
+    # Not `layer.weight`, which may be computed from other parameters: no optimizer changes that.
+    weights: list[Tensor] = [weight for layer in linear for name, weight in layer.named_parameters(recurse=False) if name == "weight"]
+    matrices = {weight for weight in weights if weight.ndim == 2} - weights_of_outputs
+    if not any(matrix.requires_grad for matrix in matrices):
+        raise ConfigError(
+            "train.optimizer is muon, which changes matrices of linear layers before the last, and the model trains none; set it to adamw"
+        )
+    return matrices
+
+
+def parameter_groups(settings: Train, model: nn.Module) -> list[nn.Parameter] | list[dict[str, Any]]:
+    """The trained parameters as an optimizer takes them: in groups by their factors of `train.lr_factors`, if there are any, and for muon
+    by whether they are matrices of hidden layers.
+
+    Raises ConfigError for a pattern that matches nothing, or no parameter that is trained and has no factor yet; and for muon, if no such
+    matrix is trained.
+    """
+    trained = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+    matrices = hidden_matrices(model) if settings.optimizer == "muon" else set()
+    if not settings.lr_factors and not matrices:
+        return list(trained.values())
+    # Each parameter's factor is that of the first pattern that matches its name.
+    parameters, factors = dict(model.named_parameters()), dict[str, float]()
+    for pattern, factor in settings.lr_factors.items():
+        names = [name for name in match_names(pattern, parameters, "train.lr_factors") if name in trained]
+        if not names:
+            raise ConfigError(f"train.lr_factors: {pattern} matches frozen parameters only, which have no rate; remove it")
+        if all(name in factors for name in names):
+            raise ConfigError(
+                f"train.lr_factors: every parameter that {pattern} matches has the factor of a pattern before it; move it to the front"
+            )
+        factors |= {name: factor for name in names if name not in factors}
+    groups: dict[tuple[float, bool], list[nn.Parameter]] = {}
+    for name, parameter in trained.items():
+        groups.setdefault((factors.get(name, 1.0), parameter in matrices), []).append(parameter)
+    kinds = [{FACTOR: factor, MATRICES: are_matrices} if matrices else {FACTOR: factor} for factor, are_matrices in groups]
+    return [{"params": parameters, **kind} for parameters, kind in zip(groups.values(), kinds, strict=True)]
+
+
+def create_optimizer(settings: Train, parameters: Sequence[nn.Parameter] | Sequence[dict[str, Any]]) -> Optimizer:
+    """Create the optimizer that the config names, in its fused form: one kernel for all parameters, or for each group, on CPUs too."""
+    rate, decay = settings.lr, settings.weight_decay
+    if settings.optimizer == "muon":
+        return Muon(cast(Sequence[dict[str, Any]], parameters), rate, decay)
+    if settings.optimizer == "sgd":
+        # torch has no fused form for those.
+        fused = not any(isinstance(parameter, Tensor) and is_dtensor(parameter) for parameter in parameters)
+        return SGD(parameters, lr=rate, momentum=settings.momentum, weight_decay=decay, fused=fused)
+    kind = Adam if settings.optimizer == "adam" else AdamW
+    return kind(parameters, lr=rate, weight_decay=decay, fused=True)
+
+
+class Muon(Optimizer):
+    """torch's Muon and AdamW as one optimizer, with one state."""
+
+    def __init__(self, groups: Sequence[Mapping[str, Any]], rate: float, weight_decay: float) -> None:
+        """Each group has its `params`, and whether they are MATRICES."""
+        self._kinds: dict[bool, Optimizer] = {}
+        for are_matrices in {bool(group[MATRICES]) for group in groups}:
+            parameters = [parameter for group in groups if group[MATRICES] == are_matrices for parameter in group["params"]]
+            self._kinds[are_matrices] = (
+                torch.optim.Muon(parameters, lr=rate, weight_decay=weight_decay, adjust_lr_fn="match_rms_adamw")
+                if are_matrices
+                else AdamW(parameters, lr=rate, weight_decay=weight_decay, fused=True)
+            )
+        super().__init__([{**self._kinds[group[MATRICES]].defaults, **group} for group in groups], {"lr": rate})
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        """Take a step of each kind with its groups."""
+        for are_matrices, optimizer in self._kinds.items():
+            # Each time, since loading a checkpoint replaces both.
+            optimizer.state = self.state
+            optimizer.param_groups = [group for group in self.param_groups if group[MATRICES] == are_matrices]
+            with one_thread() if are_matrices else nullcontext():
+                optimizer.step()
+
+
+class WeightAverage:
+    """An exponential moving average of the trained parameters (Polyak and Juditsky 1992), which is evaluated in their place.
+
+    After n steps the decay is at most (1 + n) / (10 + n), so that the initial weights are soon forgotten. Batch norm's statistics, which
+    are averages already, stay those of the model.
+    """
+
+    def __init__(self, model: nn.Module, decay: float) -> None:
+        self._decay = decay
+        self._parameters = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+        self._averages = {name: parameter.detach().clone() for name, parameter in self._parameters.items()}
+        self._steps = torch.zeros((), dtype=torch.int64)
+
+    @torch.no_grad()
+    def update(self) -> None:
+        """Take in the parameters after a step."""
+        self._steps += 1
+        steps = int(self._steps)
+        decay = min(self._decay, (1 + steps) / (10 + steps))
+        get_ema_multi_avg_fn(decay)([*self._averages.values()], [*self._parameters.values()], None)
+
+    @contextmanager
+    def in_place(self) -> Iterator[None]:
+        """Have the parameters hold their averages meanwhile."""
+        self._exchange()
+        try:
+            yield
+        finally:
+            self._exchange()
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"weights": dict(self._averages), "steps": self._steps}
+
+    @torch.no_grad()
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._steps.copy_(state["steps"])
+        for name, average in self._averages.items():
+            average.copy_(state["weights"][name])
+
+    @torch.no_grad()
+    def _exchange(self) -> None:
+        for name, parameter in self._parameters.items():
+            present = parameter.clone()
+            parameter.copy_(self._averages[name])
+            self._averages[name].copy_(present)

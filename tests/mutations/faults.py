@@ -90,7 +90,7 @@ FAULTS = (
     ),
     Fault("P8", "pipelines/data/versions/storage.py", "text != _append_seal(", "not _append_seal(", "tests/unit/test_sealed.py"),
     Fault("P8", "pipelines/data/loader/reader.py", '_check(content, group.checksum, "its bytes")', "pass", "tests/unit/test_reader.py"),
-    Fault("P8", "pipelines/train/step_statistics.py", "if first := next(", "if 0 and next(", "tests/unit/test_loop.py"),
+    Fault("P8", "pipelines/train/saver.py", "if first := next(", "if 0 and next(", "tests/unit/test_loop.py"),
     Fault(
         "P8", "pipelines/tracking/sender.py", "if step > last_steps.get(mlflow_metric(name), -1)", "if step >= 0",
         "tests/unit/test_tracking.py",

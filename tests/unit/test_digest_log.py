@@ -1,15 +1,17 @@
 """Records of a run of strategy `exact`, for its verification: digests in its checkpoints, and the digest log beside them."""
 
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 
+from pipelines.data.versions.storage import seal, unseal_or_none
 from pipelines.errors import TrainingError
 from pipelines.runtime.weights import digests, to_bytes
-from pipelines.train.checkpoint.checkpoint_record import RECORD, Record, differing_tensors, from_json, read_digest_log, to_json
+from pipelines.train.checkpoint.checkpoint_record import RECORD, Record, differing_tensors, read_digest_log
 from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.run_directory import WEIGHTS, RunDirectory
 from pipelines.train.workers import WorkerContext
@@ -37,10 +39,10 @@ def test_a_checkpoint_whose_tensors_are_others_is_passed_over(
     saved(1)
     newest, _ = saved(2)
     file = tmp_path / newest / RECORD
-    values = from_json(file.read_bytes())
+    values = unseal_or_none(file.read_bytes())
     assert values is not None and values["digests"] == digests({"model": {"w": torch.full((3,), 2.0)}})
     altered = Record(**{**values, "digests": {"model.w": "0" * 64}})
-    file.write_bytes(to_json(altered))
+    file.write_bytes(seal(asdict(altered)))
     blamed = rf"{newest}: model.w not as in the record, though every file is as it was written, .*; remove .* to start anew"
     with pytest.raises(TrainingError, match=blamed):
         checkpoints.load_best(2, state)

@@ -22,8 +22,8 @@ from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.loop import Loop
 from pipelines.train.run_context import Hooks, Trained
-from pipelines.train.saver import Saver
-from pipelines.train.step_statistics import Flags, StepResult, check_weights, infinite_buffers
+from pipelines.train.saver import Saver, check_weights, infinite_buffers
+from pipelines.train.step_statistics import Flags, StepResult
 from pipelines.train.strategy import Strategy, create_strategy
 from pipelines.train.workers import WorkerContext
 

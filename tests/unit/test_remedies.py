@@ -85,6 +85,8 @@ TRIED_ELSEWHERE: dict[str, tuple[str, str]] = {
         "unit/test_fine_tuning.py",
         'Train.model_validate({name: GIVEN[name], "strategy": "exact"})',
     ),
+    "matches frozen parameters only, which have no rate; remove it": ("unit/test_fine_tuning.py", "which have no rate; remove it"),
+    "has the factor of a pattern before it; move it to the front": ("unit/test_fine_tuning.py", "before it; move it to the front"),
     "but the weights in {} have {}; restore them": ("unit/test_initial_weights.py", "restore them, or remove digest"),
     "which need one each; to use GPUs, set train.workers to": ("unit/test_gpus.py", '(1, 1, "auto", True, "")'),
     "no replica has answered in time; send": (

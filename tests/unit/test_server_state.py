@@ -31,7 +31,6 @@ from pipelines.strategies.parameter_server.server import Server
 from pipelines.strategies.parameter_server.server_actors import ServerActor, Servers
 from pipelines.strategies.parameter_server.watermarks import Watermarks
 from pipelines.strategies.parameter_server.worker_loop import Streams, WorkerLoop
-from pipelines.strategies.parameter_server.worker_model import WorkerModel
 from pipelines.tasks.base import Batch
 from pipelines.train.exact.exact import Exact
 from pipelines.train.step_statistics import Flags
@@ -66,12 +65,12 @@ def make_settings(mode: str = "sync", servers: int = 3, staleness: int = 2, **ch
     return Train.model_validate({"schedule": "cosine", **values})
 
 
-def worker(train: Train, kind: type[Exact] = WorkerModel) -> Any:
+def worker(train: Train, kind: type[Exact] = ParameterServerStrategy) -> Any:
     torch.manual_seed(0)
     return kind(train, Squares(), Network, WorkerContext())  # type: ignore[arg-type]
 
 
-def make_plan(train: Train, served: WorkerModel) -> Plan:
+def make_plan(train: Train, served: ParameterServerStrategy) -> Plan:
     return Plan(train, STEPS, STEPS, 2, served.layouts)
 
 
@@ -81,20 +80,20 @@ def microbatch(shard: int, step: int, rows: int = 4) -> Batch:
     return {"x": x, "code": torch.arange(rows) % 10, "label": x.sum(1)}
 
 
-def start_servers(served: WorkerModel, plan: Plan) -> list[Server]:
+def start_servers(served: ParameterServerStrategy, plan: Plan) -> list[Server]:
     """Servers with the worker's parameters, before the first step."""
     served.next_steps, served._sums = [0] * SHARDS, [0.0] * SUMS_OF_STEP
     return [Server(deepcopy(contents)) for contents in served.contents("run", plan)]
 
 
-def pull_parameters(served: WorkerModel, servers: Sequence[Server]) -> list[int]:
+def pull_parameters(served: ParameterServerStrategy, servers: Sequence[Server]) -> list[int]:
     """Take the servers' parameters; returns their versions."""
     answers = [server.current(None) for server in servers]
     served.take(answers)
     return [answer.version for answer in answers]
 
 
-def state_digests(served: WorkerModel, servers: Sequence[Server]) -> dict[str, str]:
+def state_digests(served: ParameterServerStrategy, servers: Sequence[Server]) -> dict[str, str]:
     """Digests of model and optimizer, as a checkpoint has them."""
     served.collect([deepcopy(server.contents()) for server in servers])
     return {name: digest for name, digest in digests(served.state_dict()).items() if not name.startswith("servers.")}
@@ -147,7 +146,7 @@ def test_a_parameter_whose_memory_is_not_in_its_shape_s_order_is_exact_too() -> 
     train = make_settings(clip_norm=0.5)
     torch.manual_seed(0)
     first = Turned()
-    exact, served = (kind(train, Squares(), lambda: deepcopy(first), WorkerContext()) for kind in (Exact, WorkerModel))  # type: ignore[arg-type]
+    exact, served = (kind(train, Squares(), lambda: deepcopy(first), WorkerContext()) for kind in (Exact, ParameterServerStrategy))  # type: ignore[arg-type]
     assert not exact.model.weight.is_contiguous()
     exact.state_dict(), served.state_dict()
     plan = make_plan(train, served)
@@ -164,14 +163,14 @@ def test_a_parameter_whose_memory_is_not_in_its_shape_s_order_is_exact_too() -> 
     assert state_digests(served, servers) == digests(exact.state_dict())
 
 
-def compute_updates(train: Train, plan: Plan, served: WorkerModel) -> dict[tuple[int, int], Push]:
+def compute_updates(train: Train, plan: Plan, served: ParameterServerStrategy) -> dict[tuple[int, int], Push]:
     """An update of the only server for every (shard, step), all from the first parameters."""
     every = [(shard, step) for step in range(STEPS) for shard in range(SHARDS)]
     return {(shard, step): served.updates(microbatch(shard, step), shard, step, [0], plan)[0] for shard, step in every}
 
 
 @pytest.fixture(scope="module")
-def asynchronous() -> tuple[WorkerModel, Plan, dict[tuple[int, int], Push]]:
+def asynchronous() -> tuple[ParameterServerStrategy, Plan, dict[tuple[int, int], Push]]:
     train = make_settings("async", 1, clip_norm=0.5)
     served = worker(train)
     plan = make_plan(train, served)
@@ -181,7 +180,7 @@ def asynchronous() -> tuple[WorkerModel, Plan, dict[tuple[int, int], Push]]:
 @settings(max_examples=30, deadline=None)
 @given(st.data())
 def test_every_update_is_applied_once_whatever_is_sent_again_and_whoever_dies(
-    asynchronous: tuple[WorkerModel, Plan, dict[tuple[int, int], Push]], data: st.DataObject
+    asynchronous: tuple[ParameterServerStrategy, Plan, dict[tuple[int, int], Push]], data: st.DataObject
 ) -> None:
     """Updates arrive in any order, and again at any later time; the server may die after any command, before or after its backup has
     it, and then continues as its backup."""
@@ -288,7 +287,7 @@ def test_workers_that_send_nothing_are_named_and_a_longer_timeout_waits_for_them
 @given(st.integers(0, 3), st.permutations([(shard, step) for shard in range(SHARDS) for step in range(STEPS)]))
 @settings(max_examples=20, deadline=None)
 def test_parameters_have_all_updates_but_those_of_the_newest_steps(
-    asynchronous: tuple[WorkerModel, Plan, dict[tuple[int, int], Push]], staleness: int, order: list[tuple[int, int]]
+    asynchronous: tuple[ParameterServerStrategy, Plan, dict[tuple[int, int], Push]], staleness: int, order: list[tuple[int, int]]
 ) -> None:
     served, plan, updates = asynchronous
     (server,) = start_servers(served, replace(plan, settings=settings_with_staleness(staleness)))
@@ -324,7 +323,7 @@ def test_a_halt_lets_a_synchronous_step_end_and_an_asynchronous_one_begin_no_mor
 
 
 def test_a_halt_of_an_asynchronous_server_lets_only_gaps_be_filled(
-    asynchronous: tuple[WorkerModel, Plan, dict[tuple[int, int], Push]],
+    asynchronous: tuple[ParameterServerStrategy, Plan, dict[tuple[int, int], Push]],
 ) -> None:
     served, plan, updates = asynchronous
     (server,) = start_servers(served, plan)

@@ -31,10 +31,10 @@ from pipelines.tasks.trivial import invert_decoding
 from pipelines.tracking.history import History, Point
 from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.run_directory import RunDirectory
+from pipelines.train.evaluate import baseline_remarks, best_baseline, curve_remarks, fit_trivial_predictors
 from pipelines.train.loop import Loop
 from pipelines.train.run_context import Trained
 from pipelines.train.strategy import create_strategy
-from pipelines.train.trivial_baseline import baseline_remarks, best_baseline, curve_remarks, fit_trivial_predictors
 from pipelines.train.workers import WorkerContext
 
 

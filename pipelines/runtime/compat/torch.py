@@ -20,7 +20,7 @@ __all__ = [
 
 _NO_SNAPSHOT = "the profile has no snapshot of the GPU's memory"
 
-# Overridden in train.batch_norm.
+# Overridden in train.buffers.
 present(BatchNorm, "_check_input_dim")
 
 

@@ -19,13 +19,13 @@ from pipelines.data.loader import shard_range
 from pipelines.data.versions.versions import Version, include_passthrough
 from pipelines.strategies.federated.rounds import Round, Rounds, Turn, check_accountant, check_federated, epsilon, noise
 from pipelines.strategies.federated.settings import Settings
-from pipelines.strategies.replica import SUMS, ModelState, Outer, Replica, ReplicaMeans
+from pipelines.strategies.replica import SUMS, ModelMeans, ModelState, Outer, Replica
 from pipelines.tasks.base import Batch, Task
 from pipelines.train.exact.exact import CUBLAS, check_model, require_deterministic_kernels
 from pipelines.train.passes import choose_precision, copy_aligned
 from pipelines.train.run_context import train_order
 from pipelines.train.step_clock import EXCHANGE, StepClock
-from pipelines.train.step_statistics import Flags, StepResult, sum_over_replicas
+from pipelines.train.step_statistics import Flags, StepResult, gather_replicas
 from pipelines.train.strategy import Strategy
 from pipelines.train.update import Update
 from pipelines.train.workers import WorkerContext
@@ -108,17 +108,26 @@ class Federated(Strategy):
 
     def step(self, batch: Round, number: int, rate: float, flags: Flags, compute_grad_norm: bool = True) -> StepResult:
         """One round. It has no gradient, so its norm is -1."""
-        if not self._is_checked:
-            self._check(batch)
+        if not self._is_checked:  # raise ConfigError if two passes over the first rows differ, or if one replaces a buffer
+            self._is_checked = True
+            if turn := next(iter(batch.turns.values()), None):
+                self._client.begin(turn.client)
+                self._client.check(next(turn.batches()))
         self._places, self._all_clients, self._rounds = batch.places, batch.clients, number + 1
         places = self._played[self._context.rank]
         numbers = torch.zeros(len(places), _NUMBERS, dtype=torch.float64, device=self._context.device)
         changes: list[Tensor] = []
-        means = self._parameter_means.mean(self._deltas(batch, number, rate, numbers, changes))
+        means = self._means.mean_deltas(self._deltas(batch, number, rate, numbers, changes))
         if self._clients.noise:
-            self._add_noise(means, number)
-        self._outer.step(means, self._buffer_means.mean([change] for change in changes)[0] if changes else None)
-        sums, flags_of_all = sum_over_replicas(numbers, places, batch.places, flags)
+            assert self._clients.clip is not None, "the config is checked"
+            deviation = self._clients.noise * self._clients.clip / self._clients.per_round
+            sizes = [mean.numel() for mean in means]
+            normal = torch.from_numpy(noise(self._settings.seed, number, sum(sizes)))
+            for mean, part in zip(means, normal.split(sizes), strict=True):
+                mean.add_((part * deviation).view(mean.shape).to(mean.device, mean.dtype))
+        self._outer.step(means, self._means.mean_changes(changes))
+        by_place, flags_of_all = gather_replicas(numbers, places, batch.places, flags)
+        sums = by_place.sum(0)
         self._last_sums = sums.tolist()
         return StepResult(sums.new_full((), -1), numbers[:, 0].sum(), sums[0], sums[1], sums[2], flags_of_all)
 
@@ -147,8 +156,8 @@ class Federated(Strategy):
         self._outer.load_state_dict(state)
 
     def _deltas(self, played: Round, number: int, rate: float, numbers: Tensor, changes: list[Tensor]) -> Iterator[list[Tensor]]:
-        """The change of every place of this worker, times its factor; zeros for an empty place. Fills `numbers`, and appends the changes of
-        buffers, if the model has any, to `changes`."""
+        """The change of every place of this worker, clipped, and times its factor; zeros for an empty place. Fills `numbers`, and appends
+        the changes of buffers, if the model has any, to `changes`."""
         start, has_buffers = self._outer.model_state, bool(self._outer.model_state.buffers.numel)
         for row, place in enumerate(self._played[self._context.rank]):
             turn = played.turns.get(place)
@@ -158,27 +167,14 @@ class Federated(Strategy):
                 continue
             sums = self._client.play(turn, number, rate)
             deltas = self._client.model_state.deltas(start)
-            norm, clipped = self._clip_and_scale(deltas, turn)
-            numbers[row] = torch.stack([*sums[:3], norm, clipped, norm.new_full((), 1.0)])
+            norm, clip = nn.utils.get_total_norm(deltas).double(), self._clients.clip
+            clip_factor = norm.new_full((), 1.0) if clip is None else (clip / norm).clamp(max=1.0)
+            for delta in deltas:
+                delta.mul_((clip_factor * turn.factor).float())
+            numbers[row] = torch.stack([*sums[:3], norm, (clip_factor < 1).double(), norm.new_full((), 1.0)])
             changes += [self._client.model_state.changes(start) * turn.factor] if has_buffers else []
             yield deltas
         self.clock.enter(EXCHANGE)
-
-    def _clip_and_scale(self, deltas: list[Tensor], turn: Turn) -> tuple[Tensor, Tensor]:
-        """Clip a client's change, and multiply it by its factor. Returns its norm before, and 1 if it was clipped."""
-        norm = nn.utils.get_total_norm(deltas).double()
-        clip = self._clients.clip
-        clip_factor = norm.new_full((), 1.0) if clip is None else (clip / norm).clamp(max=1.0)
-        for delta in deltas:
-            delta.mul_((clip_factor * turn.factor).float())
-        return norm, (clip_factor < 1).double()
-
-    def _add_noise(self, means: list[Tensor], number: int) -> None:
-        assert self._clients.clip is not None, "the config is checked"
-        deviation = self._clients.noise * self._clients.clip / self._clients.per_round
-        normal = noise(self._settings.seed, number, sum(mean.numel() for mean in means))
-        for mean, part in zip(means, torch.from_numpy(normal).split([mean.numel() for mean in means]), strict=True):
-            mean.add_((part * deviation).view(mean.shape).to(mean.device, mean.dtype))
 
     @property
     def _played(self) -> list[range]:
@@ -186,18 +182,5 @@ class Federated(Strategy):
         return [shard_range(rank, self._context.world_size, self._places) for rank in range(self._context.world_size)]
 
     @cached_property
-    def _parameter_means(self) -> ReplicaMeans:
-        """Created at the first use, which is collective."""
-        return ReplicaMeans(self._outer.model_state.parameters, self._played, self._context.rank)
-
-    @cached_property
-    def _buffer_means(self) -> ReplicaMeans:
-        like = torch.empty(self._outer.model_state.buffers.numel, dtype=torch.float64, device=self._context.device)
-        return ReplicaMeans([like], self._played, self._context.rank)
-
-    def _check(self, played: Round) -> None:
-        """Raise ConfigError if two passes over the first rows differ, or if one replaces a buffer."""
-        self._is_checked = True
-        if turn := next(iter(played.turns.values()), None):
-            self._client.begin(turn.client)
-            self._client.check(next(turn.batches()))
+    def _means(self) -> ModelMeans:
+        return ModelMeans(self._outer.model_state, self._played, self._context.rank)

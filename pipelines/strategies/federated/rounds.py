@@ -10,13 +10,13 @@ The accountant is that of Opacus, for Renyi differential privacy of the Gaussian
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache, partial
 from importlib.util import find_spec
 from math import ceil, sqrt
 from socket import gethostname
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -156,17 +156,13 @@ def _smallest_pass(settings: Train, rows: np.ndarray) -> np.ndarray:
 Rows = dict[str, np.ndarray]
 
 
-class Batches(Protocol):
-    def __call__(self) -> Iterator[Batch]:
-        """A client's batches of a round, all local epochs one after the other."""
-
-
 @dataclass(frozen=True)
 class Turn:
     """A client in a round."""
 
     client: int
-    batches: Batches
+    batches: Callable[[], Iterator[Batch]]
+    """Its batches of the round, all local epochs one after the other."""
     factor: float
     """Multiplies the client's change, so that the mean over all places, of which some may be empty, is the mean over clients."""
 

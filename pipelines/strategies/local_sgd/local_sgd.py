@@ -13,7 +13,6 @@ Training of Speech DNNs", Interspeech 2014; Karimireddy et al., "Error Feedback 
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
 from typing import Any
 
 import torch
@@ -24,12 +23,12 @@ from torch.distributed.checkpoint.state_dict import get_model_state_dict, set_mo
 from pipelines.config.train.train import Train
 from pipelines.data.loader import Loader, shard_range
 from pipelines.strategies.local_sgd.settings import Settings
-from pipelines.strategies.replica import ModelState, Outer, Replica, ReplicaMeans
+from pipelines.strategies.replica import ModelMeans, ModelState, Outer, Replica
 from pipelines.tasks.base import Batch, Task, row_count
 from pipelines.train.exact.exact import CUBLAS, check_model, require_deterministic_kernels
 from pipelines.train.passes import copy_aligned
 from pipelines.train.step_clock import EXCHANGE
-from pipelines.train.step_statistics import Flags, StepResult, sum_over_replicas
+from pipelines.train.step_statistics import Flags, StepResult, gather_replicas
 from pipelines.train.strategy import Strategy
 from pipelines.train.tree_all_reduce import PointToPoint
 from pipelines.train.workers import Mesh, WorkerContext
@@ -56,23 +55,23 @@ class Int8Means:
         for errors, tensors in zip(self.errors.values(), by_replica, strict=True):
             for error, values in zip(errors, tensors, strict=True):
                 error.add_(values)
-        scales = self._common_scales()
+        # One scale per tensor, float32: infinite if a value is not finite, so that the mean is not finite either.
+        of_replicas = [torch.stack([e.abs().amax() if e.numel() else e.new_zeros(()) for e in errors]) for errors in self.errors.values()]
+        largest = torch.stack(of_replicas).amax(0)
+        on_cpu = largest.nan_to_num(nan=torch.inf, posinf=torch.inf).cpu()
+        if self._workers > 1:
+            dist.all_reduce(on_cpu, dist.ReduceOp.MAX)
+        scales = on_cpu.to(largest.device) / LEVELS
         partial = torch.zeros(sum(self._sizes), dtype=self._partial_dtype, device=scales.device)
         for errors in self.errors.values():
             for error, scale, partial_sum in zip(errors, scales, partial.split(self._sizes), strict=True):
-                rounded = quantise(error, scale)
+                # To the nearest multiples of the scale, ties to even.
+                levels = error / torch.where(scale > 0, scale, 1.0)
+                rounded = levels.nan_to_num().round().clamp(-LEVELS, LEVELS).to(torch.int8)
                 partial_sum.add_(rounded.flatten())
                 error.sub_(rounded * scale)
         sums = self._sum(partial.cpu()).to(scales.device).split(self._sizes)
         return [(total * (scale / self._replicas)).view_as(error) for total, scale, error in zip(sums, scales, errors, strict=True)]
-
-    def _common_scales(self) -> Tensor:
-        """One scale per tensor, float32: infinite if a value is not finite, so that the mean is not finite either."""
-        largest = torch.stack([torch.stack([_largest(error) for error in errors]) for errors in self.errors.values()]).amax(0)
-        on_cpu = largest.nan_to_num(nan=torch.inf, posinf=torch.inf).cpu()
-        if self._workers > 1:
-            dist.all_reduce(on_cpu, dist.ReduceOp.MAX)
-        return on_cpu.to(largest.device) / LEVELS
 
     def _sum(self, partial: Tensor) -> Tensor:
         """The sum of all workers' partial sums, in integers wide enough: a reduce-scatter and an all-gather. Two workers with one
@@ -94,19 +93,9 @@ class Int8Means:
         return torch.cat(sums)[: len(partial)]
 
 
-def quantise(values: Tensor, scale: Tensor) -> Tensor:
-    """Round values to the nearest multiples of `scale`, ties to even, as int8."""
-    levels = values / torch.where(scale > 0, scale, 1.0)
-    return levels.nan_to_num().round().clamp(-LEVELS, LEVELS).to(torch.int8)
-
-
 def _sum_dtype(replicas: int) -> torch.dtype:
     """The narrowest integers that hold a sum of `replicas` int8 values."""
     return next(dtype for dtype in (torch.int8, torch.int16, torch.int32) if replicas * LEVELS <= torch.iinfo(dtype).max)
-
-
-def _largest(values: Tensor) -> Tensor:
-    return values.abs().amax() if values.numel() else values.new_zeros(())
 
 
 class LocalSgd(Strategy):
@@ -133,6 +122,7 @@ class LocalSgd(Strategy):
         played = self._played[context.rank]
         self._replicas = {number: Replica(number, share, task, build().to(context.device), context, self.clock) for number in played}
         self._outer, self._mean = Outer(self._local, build().to(context.device)), ModelState(self.model)
+        self._means = ModelMeans(self._outer.model_state, self._played, context.rank)
         self._int8 = Int8Means(self._mean.parameters, self._played, context.rank) if self._local.deltas == "int8" else None
         self._is_current = True
         """Whether `model` is the mean of the replicas as they are now."""
@@ -140,19 +130,31 @@ class LocalSgd(Strategy):
 
     def batches(self, loader: Loader) -> Iterator[list[Batch]]:
         """Each step's rows, one batch for each replica that this worker plays."""
-        return (_split_by_replica(loader.split_by_shard(batch), batch, self._shards_per_replica) for batch in loader)
+        for batch in loader:
+            shards, per_replica = loader.split_by_shard(batch), self._shards_per_replica
+            rows = [sum(map(row_count, shards[first : first + per_replica])) for first in range(0, len(shards), per_replica)]
+            parts = {name: values.split(rows) for name, values in batch.items()}
+            yield [{name: split[number] for name, split in parts.items()} for number in range(len(rows))]
 
     def step(self, batch: list[Batch], number: int, rate: float, flags: Flags, compute_grad_norm: bool = True) -> StepResult:
-        if not self._is_checked:
-            self._check(batch)
+        if not self._is_checked:  # raise ConfigError if two passes over the first rows differ, or if one replaces a buffer
+            self._is_checked = True
+            replicas = zip(self._replicas.values(), batch, strict=True)
+            if first := next(((replica, rows) for replica, rows in replicas if row_count(rows)), None):
+                first[0].check(first[1])
         self._is_current = False
         steps = zip(self._replicas.values(), batch, strict=True)
         sums_by_replica = torch.stack([replica.step(rows, number, rate, compute_grad_norm) for replica, rows in steps])
         self.clock.enter(EXCHANGE)
-        sums, flags_of_all = sum_over_replicas(sums_by_replica, self._played[self._context.rank], self._local.replicas, flags)
+        by_replica, flags_of_all = gather_replicas(sums_by_replica, self._played[self._context.rank], self._local.replicas, flags)
         if (number + 1) % self._local.inner_steps == 0:
-            self._take_outer_step()
-        loss_sum, weight, rows, norms, replicas_with_rows = sums
+            deltas = self._deltas()
+            mean_deltas = self._int8.mean(deltas) if self._int8 else self._means.mean_deltas(deltas)
+            self._outer.step(mean_deltas, self._mean_changes())
+            for model_state in (self._mean, *(replica.model_state for replica in self._replicas.values())):
+                model_state.copy(self._outer.model_state)
+            self._is_current = True
+        loss_sum, weight, rows, norms, replicas_with_rows = by_replica.sum(0)
         return StepResult(norms / replicas_with_rows.clamp(min=1), sums_by_replica[:, 0].sum(), loss_sum, weight, rows, flags_of_all)
 
     def predict(self, batch: Batch) -> Tensor:
@@ -166,7 +168,7 @@ class LocalSgd(Strategy):
     def sync_buffers(self) -> None:
         """Set the model to the mean of the replicas, which do not change."""
         if not self._is_current:
-            self._mean.move(self._outer.model_state, self._parameter_means.mean(self._deltas()), self._mean_changes())
+            self._mean.move(self._outer.model_state, self._means.mean_deltas(self._deltas()), self._mean_changes())
             self._is_current = True
 
     def state_dict(self) -> dict[str, Any]:
@@ -189,13 +191,6 @@ class LocalSgd(Strategy):
         self.sync_buffers()
         return super().weights()
 
-    def _take_outer_step(self) -> None:
-        """Take the outer step, after which all replicas and the model are the same."""
-        self._outer.step((self._int8 or self._parameter_means).mean(self._deltas()), self._mean_changes())
-        for model_state in (self._mean, *(replica.model_state for replica in self._replicas.values())):
-            model_state.copy(self._outer.model_state)
-        self._is_current = True
-
     def _deltas(self) -> Iterator[list[Tensor]]:
         return (replica.model_state.deltas(self._outer.model_state) for replica in self._replicas.values())
 
@@ -204,30 +199,4 @@ class LocalSgd(Strategy):
         return dict(zip(self._mean.names, self._int8.errors[number], strict=True)) if self._int8 else {}
 
     def _mean_changes(self) -> Tensor | None:
-        if not self._mean.buffers.numel:
-            return None
-        return self._buffer_means.mean([replica.model_state.changes(self._outer.model_state)] for replica in self._replicas.values())[0]
-
-    @cached_property
-    def _parameter_means(self) -> ReplicaMeans:
-        """Created at the first use, which is collective."""
-        return ReplicaMeans(self._mean.parameters, self._played, self._context.rank)
-
-    @cached_property
-    def _buffer_means(self) -> ReplicaMeans:
-        like = torch.empty(self._mean.buffers.numel, dtype=torch.float64, device=self._context.device)
-        return ReplicaMeans([like], self._played, self._context.rank)
-
-    def _check(self, batch: list[Batch]) -> None:
-        """Raise ConfigError if two passes over the first rows differ, or if one replaces a buffer."""
-        self._is_checked = True
-        steps = zip(self._replicas.values(), batch, strict=True)
-        if first := next(((replica, rows) for replica, rows in steps if row_count(rows)), None):
-            first[0].check(first[1])
-
-
-def _split_by_replica(shards: list[Batch], batch: Batch, shards_per_replica: int) -> list[Batch]:
-    """Split a worker's batch, which holds the rows of `shards`, into one for each replica."""
-    rows = [sum(map(row_count, shards[first : first + shards_per_replica])) for first in range(0, len(shards), shards_per_replica)]
-    parts = {name: values.split(rows) for name, values in batch.items()}
-    return [{name: split[number] for name, split in parts.items()} for number in range(len(rows))]
+        return self._means.mean_changes(replica.model_state.changes(self._outer.model_state) for replica in self._replicas.values())

@@ -4,9 +4,9 @@
 2. `messages`          are what servers and workers tell each other, and which entries of the parameters are whose.
 3. `server`            is a server without its network, which applies updates to its part and notes them in `watermarks`, by which leases
                        of microbatches are given to workers.
-4. `actor`             runs it as a Ray actor, with a backup, and hands out leases of microbatches.
-5. `server_calls`      is a worker's view of all servers; `worker_model` computes gradients for them, and takes over their parameters.
-6. `worker_loop`       pulls, computes and pushes one shard's microbatch at a time, until the servers are quiescent. It reads each shard
+4. `server_actors`     runs it as a Ray actor, with a backup, and hands out leases of microbatches; and is a worker's view of all servers.
+5. `worker_loop`       pulls, computes and pushes one shard's microbatch at a time, until the servers are quiescent. It reads each shard
                        at any step, and measures staleness and time.
-7. `parameter_server`  starts and ends the actors of a run, and connects all this with the training loop.
+6. `parameter_server`  starts and ends the actors of a run, computes gradients for them, takes over their parameters, and connects all this
+                       with the training loop.
 """

@@ -42,7 +42,7 @@ class ParameterSlice:
 
 def blocks(sizes: Sequence[int]) -> int:
     """Number of blocks, and so the largest number of servers, for parameters of `sizes` entries."""
-    return sum(map(_blocks, sizes))
+    return sum(-(-size // BLOCK) for size in sizes)
 
 
 def divide_parameters(sizes: Sequence[int], servers: int) -> list[list[ParameterSlice]]:
@@ -50,16 +50,7 @@ def divide_parameters(sizes: Sequence[int], servers: int) -> list[list[Parameter
 
     There must be at least as many blocks as servers.
     """
-    ends = [0, *accumulate(map(_blocks, sizes))]
-    cuts = _cuts(ends, servers)
-    return [_slices_between(sizes, ends, start, stop) for start, stop in pairwise(cuts)]
-
-
-def _blocks(size: int) -> int:
-    return -(-size // BLOCK)
-
-
-def _cuts(ends: Sequence[int], servers: int) -> list[int]:
+    ends = [0, *accumulate(-(-size // BLOCK) for size in sizes)]
     total = ends[-1]
     assert total >= servers, "the driver rejects more servers than blocks"
     cuts = [0]
@@ -67,16 +58,15 @@ def _cuts(ends: Sequence[int], servers: int) -> list[int]:
         even = number * total // servers
         nearest = min(ends, key=lambda end: abs(end - even))
         cuts.append(nearest if abs(nearest - even) <= NEAR * total / servers else even)
-    return [*cuts, total]
-
-
-def _slices_between(sizes: Sequence[int], ends: Sequence[int], start: int, stop: int) -> list[ParameterSlice]:
-    slices = []
-    for number, (first, last) in enumerate(pairwise(ends)):
-        begin, end = max(start, first), min(stop, last)
-        if begin < end:
-            slices.append(ParameterSlice(number, (begin - first) * BLOCK, min((end - first) * BLOCK, sizes[number])))
-    return slices
+    by_server: list[list[ParameterSlice]] = []
+    for start, stop in pairwise([*cuts, total]):
+        slices = []
+        for number, (first, last) in enumerate(pairwise(ends)):
+            begin, end = max(start, first), min(stop, last)
+            if begin < end:
+                slices.append(ParameterSlice(number, (begin - first) * BLOCK, min((end - first) * BLOCK, sizes[number])))
+        by_server.append(slices)
+    return by_server
 
 
 SUMS_OF_STEP = 7

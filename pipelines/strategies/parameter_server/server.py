@@ -19,9 +19,8 @@ from pipelines.errors import NonFiniteError, TrainingError
 from pipelines.strategies.parameter_server.messages import SUMS_OF_STEP, Contents, Layout, ParameterSlice, Pulled, Push, Ready, StepSums
 from pipelines.strategies.parameter_server.settings import Settings
 from pipelines.train.buffers import ModelBuffers
-from pipelines.train.optimizers import create_optimizer
 from pipelines.train.tree_all_reduce import tree_sum
-from pipelines.train.update import learning_rate, mean_factor, rescale, set_rate
+from pipelines.train.update import create_optimizer, learning_rate, mean_factor, rescale, set_rate
 
 SUMS = 5
 """Entries of `Push.auxiliary` between the flags of slices and the changes of buffers."""
@@ -38,7 +37,10 @@ class Part:
         for parameter, state in zip(self._parameters, contents.optimizer, strict=True):
             if state:
                 self._optimizer.state[parameter] = state
-        self._buffers = ModelBuffers(_module_with(contents.buffers))
+        module = nn.Module()
+        for number, values in enumerate(contents.buffers):
+            module.register_buffer(f"buffer_{number}", values)
+        self._buffers = ModelBuffers(module)
 
     @property
     def optimizer(self) -> list[dict[str, Tensor]]:
@@ -85,13 +87,6 @@ class Part:
         mean = torch.where(is_integer, (remainders / shards).floor(), remainders / shards)
         remainders -= mean * shards
         self._buffers.move(before, mean)
-
-
-def _module_with(buffers: list[Tensor]) -> nn.Module:
-    module = nn.Module()
-    for number, values in enumerate(buffers):
-        module.register_buffer(f"buffer_{number}", values)
-    return module
 
 
 def sum_over_shards(by_shard: Sequence[np.ndarray | None], size: int = 0) -> Tensor:
@@ -169,7 +164,10 @@ class Server:
             contents.watermarks.add(update.shard, update.step)
             if len(contents.collected) == self._shards:
                 self._step_sums = self._sum_shards()
-                contents.ready = self._ready(*self._step_sums)
+                gradient, used, sums, _ = self._step_sums
+                needed = contents.slices if contents.plan.needs_norm(contents.applied) else []
+                norms = parameter_norms(gradient, used, needed, contents.plan.layouts)
+                contents.ready = Ready(contents.applied, float(sums[1]), *norms)
         else:
             self._apply(update)
             contents.watermarks.add(update.shard, update.step)
@@ -288,9 +286,3 @@ class Server:
         collected = [self._contents.collected[shard] for shard in range(self._shards)]
         gradient = sum_over_shards([update.gradient for update in collected], len(self._contents.values))
         return gradient, *self._part.split(sum_over_shards([update.auxiliary for update in collected]))
-
-    def _ready(self, gradient: Tensor, used: Tensor, sums: Tensor, changes: Tensor) -> Ready:
-        contents = self._contents
-        needed = contents.slices if contents.plan.needs_norm(contents.applied) else []
-        norms, split_gradients = parameter_norms(gradient, used, needed, contents.plan.layouts)
-        return Ready(contents.applied, float(sums[1]), norms, split_gradients)

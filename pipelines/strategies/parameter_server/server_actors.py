@@ -6,10 +6,10 @@ it dies, the next command gives it the server's contents again. A worker calls a
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from threading import Condition
-from typing import Any, TypeVar
+from typing import Any, Literal
 from uuid import uuid4
 
 import ray
@@ -23,7 +23,6 @@ from pipelines.strategies.parameter_server.server import Server
 from pipelines.strategies.parameter_server.settings import Settings
 from pipelines.strategies.parameter_server.watermarks import Leases, Watermarks, incomplete
 
-Answer = TypeVar("Answer")
 PATIENCE_SECONDS = 2.0
 """Seconds that a call waits for its answer before the caller has to ask again: callers may have died."""
 LOST = "a parameter server has lost its part of the parameters"
@@ -73,8 +72,10 @@ class ServerActor:
             server = self._current_server(run)
             before = server.sequence
             getattr(server, name)(*arguments)
-            if server.sequence > before:
-                self._send_to_backup(server, name, arguments)
+            if server.sequence > before and self._backup is not None:
+                follows: bool = ray.get(self._backup.follow.remote(self._name, server.sequence, name, arguments))
+                if not follows:  # it has died, and is a new process
+                    self._load_backup()
             self._changed.notify_all()
             return self._queue
 
@@ -88,52 +89,38 @@ class ServerActor:
             getattr(server, name)(*arguments)
             return True
 
-    def take(self, run: str, worker: int, end: int) -> Turn | None:
-        """The worker's next microbatch of a step before `end`. Only the first server is asked."""
+    def ask(self, run: str, name: str, *arguments: Any) -> Any:
+        """The server's answer to a question, once there is one; None if there still is none after PATIENCE_SECONDS. To `take`, the answer
+        is that of the leases."""
+        answer: Any = None
 
-        def ask(server: Server) -> Turn | None:
-            marks, limits = server.watermarks, server.limits(end)
-            if all(step >= limit for step, limit in zip(marks.next_steps, limits, strict=True)):
-                return Turn(is_over=True)
-            shard_and_step = self._leases.take(worker, marks, limits, time.monotonic())
-            return shard_and_step and Turn(*shard_and_step)
+        def has_answer() -> bool:
+            nonlocal answer
+            server = self._current_server(run)
+            answer = self._take(server, *arguments) if name == "take" else getattr(server, name)(*arguments)
+            return answer is not None
 
-        return self._wait_for(run, ask)
-
-    def pull(self, run: str, step: int, have: int | None) -> Pulled | None:
-        return self._wait_for(run, lambda server: server.pull(step, have))
-
-    def current(self, run: str, have: int | None) -> Pulled:
         with self._changed:
-            return self._current_server(run).current(have)
+            self._changed.wait_for(has_answer, PATIENCE_SECONDS)
+        return answer
 
-    def ready(self, run: str, step: int) -> Ready | None:
-        return self._wait_for(run, lambda server: server.ready(step))
-
-    def may_begin(self, run: str, step: int) -> bool | None:
-        return self._wait_for(run, lambda server: server.may_begin(step))
-
-    def steps_after(self, run: str, number: int) -> list[StepSums]:
+    def answer(self, run: str, name: str, *arguments: Any) -> Any:
+        """The server's answer to a question that has one at once."""
         with self._changed:
-            return self._current_server(run).steps_after(number)
+            return getattr(self._current_server(run), name)(*arguments)
 
     def watermarks(self, run: str) -> tuple[Watermarks, int]:
         """A copy of the watermarks, and the version of the parameters."""
         with self._changed:
             return deepcopy(self._current_server(run).watermarks), self._current_server(run).version
 
-    def _wait_for(self, run: str, ask: Callable[[Server], Answer | None]) -> Answer | None:
-        """Wait for the server's answer; None if it still has none after PATIENCE_SECONDS."""
-        answer: Answer | None = None
-
-        def has_answer() -> bool:
-            nonlocal answer
-            answer = ask(self._current_server(run))
-            return answer is not None
-
-        with self._changed:
-            self._changed.wait_for(has_answer, PATIENCE_SECONDS)
-        return answer
+    def _take(self, server: Server, worker: int, end: int) -> Turn | None:
+        """The worker's next microbatch of a step before `end`. Only the first server is asked."""
+        marks, limits = server.watermarks, server.limits(end)
+        if all(step >= limit for step, limit in zip(marks.next_steps, limits, strict=True)):
+            return Turn(is_over=True)
+        shard_and_step = self._leases.take(worker, marks, limits, time.monotonic())
+        return shard_and_step and Turn(*shard_and_step)
 
     def _current_server(self, run: str) -> Server:
         if self._server is None or self._server.run != run:
@@ -144,12 +131,6 @@ class ServerActor:
         torch.set_num_threads(contents.plan.settings.strategy_as(Settings).threads_per_shard)
         self._server = Server(contents)
         self._leases = Leases(contents.plan.settings.strategy_as(Settings).staleness)
-
-    def _send_to_backup(self, server: Server, name: str, arguments: tuple[Any, ...]) -> None:
-        if self._backup is not None:
-            follows: bool = ray.get(self._backup.follow.remote(self._name, server.sequence, name, arguments))
-            if not follows:  # it has died, and is a new process
-                self._load_backup()
 
     def _load_backup(self) -> None:
         if self._backup is not None and self._server is not None:
@@ -167,9 +148,6 @@ class Servers:
         self._actors, self._timeout, self.run = list(actors), timeout_seconds, ""
         self.most_queued = 0
         """Greatest number of commands that waited at a server when it answered, since it was last read."""
-
-    def __len__(self) -> int:
-        return len(self._actors)
 
     def run_to_continue(self, saved_step: int, updates_per_step: int) -> str | None:
         """The timeline to continue: that of all servers' contents. None if a server has no contents, or if they are of several timelines.
@@ -213,47 +191,34 @@ class Servers:
         return None if any(answer.is_halted for answer in answers) else answers
 
     def current(self, have: Sequence[int | None]) -> list[Pulled]:
-        return _get([actor.current.remote(self.run, version) for actor, version in zip(self._actors, have, strict=True)])
+        return _get([actor.answer.remote(self.run, "current", version) for actor, version in zip(self._actors, have, strict=True)])
 
     def push(self, updates: Sequence[Push]) -> None:
         """Send every server its part of an update; returns when all servers, and their backups, have it.
 
         The first server comes last: what its watermarks say has been applied everywhere, also if this worker dies in between.
         """
-        first, *later = [(update,) for update in updates]
-        self._command("push", dict(enumerate(later, 1)))
-        self._command("push", {0: first})
+        later = zip(self._actors[1:], updates[1:], strict=True)
+        self._note_queues([actor.command.remote(self.run, "push", update) for actor, update in later])
+        self._note_queues([self._actors[0].command.remote(self.run, "push", updates[0])])
 
     def ready(self, step: int) -> list[Ready]:
-        return self._ask("ready", self._all((step,)))
-
-    def advance(self, step: int, norm: float) -> None:
-        self._command("advance", self._all((step, norm)))
+        return self._ask("ready", dict.fromkeys(range(len(self._actors)), (step,)))
 
     def may_begin(self, step: int) -> bool | None:
         """Whether synchronous step `step` may begin; False if the servers are halted before, None if it takes longer."""
-        answers = _get([actor.may_begin.remote(self.run, step) for actor in self._actors])
+        answers = _get([actor.ask.remote(self.run, "may_begin", step) for actor in self._actors])
         return False if False in answers else None if None in answers else True
 
     def steps_after(self, number: int) -> list[StepSums]:
-        return _get([self._actors[0].steps_after.remote(self.run, number)])[0]
+        return _get([self._actors[0].answer.remote(self.run, "steps_after", number)])[0]
 
-    def halt(self) -> None:
-        self._command("halt", self._all(()))
+    def command(self, name: Literal["advance", "halt", "resume", "fail"], *arguments: Any) -> None:
+        """Give all servers a command, which is a method of Server."""
+        self._note_queues([actor.command.remote(self.run, name, *arguments) for actor in self._actors])
 
-    def resume(self, saved: int) -> None:
-        self._command("resume", self._all((saved,)))
-
-    def fail(self, text: str) -> None:
-        self._command("fail", self._all((text,)))
-
-    def _all(self, arguments: tuple[Any, ...]) -> dict[int, tuple[Any, ...]]:
-        return dict.fromkeys(range(len(self)), arguments)
-
-    def _command(self, name: str, arguments: Mapping[int, tuple[Any, ...]]) -> None:
-        """Give the servers with these numbers a command."""
-        sent = [self._actors[number].command.remote(self.run, name, *values) for number, values in arguments.items()]
-        self.most_queued = max(self.most_queued, *_get(sent), 0)
+    def _note_queues(self, commands: Sequence[ray.ObjectRef]) -> None:
+        self.most_queued = max(self.most_queued, *_get(commands), 0)
 
     def _ask(self, name: str, arguments: Mapping[int, tuple[Any, ...]]) -> list[Any]:
         """Ask the servers with these numbers, and again any that has no answer yet, until all have answered."""
@@ -261,7 +226,7 @@ class Servers:
         moved, before = time.monotonic(), None
         while True:
             missing = [number for number in arguments if number not in results]
-            sent = [getattr(self._actors[number], name).remote(self.run, *arguments[number]) for number in missing]
+            sent = [self._actors[number].ask.remote(self.run, name, *arguments[number]) for number in missing]
             answers = zip(missing, _get(sent), strict=True)
             results.update({number: answer for number, answer in answers if answer is not None})
             if len(results) == len(arguments):

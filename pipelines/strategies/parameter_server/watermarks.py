@@ -99,13 +99,20 @@ class Leases:
 
         `limits` has, for each shard, the step at which it ends; `now` is a time in seconds.
         """
-        self._end(worker, marks, now)
+        ended = self._by_worker.pop(worker, None)
+        if ended is not None and marks.has(ended.shard, ended.step):  # the worker has pushed the update; else it is a new process
+            seconds = min(now - ended.since, self._longest_seconds)
+            usual = seconds if self._usual_seconds is None else self._usual_seconds
+            self._usual_seconds = usual + NEWEST_SHARE * (seconds - usual)
         leased = {(lease.shard, lease.step) for lease in self._by_worker.values() if now - lease.since <= self._longest_seconds}
         due = {shard: marks.first_missing(shard, leased) for shard in range(len(limits))}
         due = {shard: step for shard, step in due.items() if step < limits[shard] and step <= marks.lowest + self._ahead}
         if not due:
             return None
-        shard = self._choose_shard(worker, due)
+        # The shard that is furthest behind: of those that the worker reads, unless another is further behind by far.
+        latest = min(due.values()) + APART
+        shards_of_worker = [shard for shard, step in due.items() if self._readers.get(shard) == worker and step <= latest]
+        shard = min(shards_of_worker or due, key=lambda shard: (due[shard], shard in self._readers, shard))
         self._readers[shard] = worker
         self._by_worker[worker] = Lease(shard, due[shard], now)
         return shard, due[shard]
@@ -115,17 +122,3 @@ class Leases:
         if self._usual_seconds is None:
             return UNKNOWN_SECONDS
         return max(OVERDUE_TIMES * self._usual_seconds, OVERDUE_SECONDS)
-
-    def _end(self, worker: int, marks: Watermarks, now: float) -> None:
-        """End the worker's lease: it has pushed the update, or it is a new process."""
-        lease = self._by_worker.pop(worker, None)
-        if lease is not None and marks.has(lease.shard, lease.step):
-            seconds = min(now - lease.since, self._longest_seconds)
-            usual = seconds if self._usual_seconds is None else self._usual_seconds
-            self._usual_seconds = usual + NEWEST_SHARE * (seconds - usual)
-
-    def _choose_shard(self, worker: int, due: dict[int, int]) -> int:
-        """Choose the shard that is furthest behind: of those that the worker reads, unless another is further behind by far."""
-        latest = min(due.values()) + APART
-        shards_of_worker = [shard for shard, step in due.items() if self._readers.get(shard) == worker and step <= latest]
-        return min(shards_of_worker or due, key=lambda shard: (due[shard], shard in self._readers, shard))

@@ -1,8 +1,7 @@
-"""Strategy `sharded`: a model that is spread over workers, by the `degrees` of its `settings`.
+"""Strategy `sharded`: a model that is spread over workers, by the degrees of its `settings`.
 
 1. `sharded`     spreads parameters, gradients and optimizer state, as `parameter_shards`: a skeleton of the model gets its initial values
-                 part by part, and blocks compute their activations again. `tensor_parallel` divides layers, and
-                 `context_parallel` the tokens of rows.
+                 part by part, and blocks compute their activations again. `model_parallel` divides layers, and the tokens of rows.
 2. `pipelined`   is `sharded` with a pipeline: it divides rows into microbatches and the model into `stages`, which torch's schedules
                  connect in training, and which pass tensors on in predictions.
 """

@@ -37,7 +37,20 @@ from pipelines.train.workers import COLLECTIVE_SHARE, WorkerContext
 
 def divide(model: nn.Module, plan: Mapping[str, LayerPlan], mesh: DeviceMesh) -> None:
     """Divide the model's layers over the workers of a mesh with one dimension. Names of parameters do not change."""
-    parallel.parallelize_module(model, mesh, {name: _style(module, split) for name, module, split in _match_layers(model, plan)})
+    styles: dict[str, parallel.ParallelStyle] = {}
+    for name, module, split in _match_layers(model, plan):
+        match split.by:
+            case "columns":
+                styles[name] = parallel.ColwiseParallel()
+            case "gathered columns":
+                styles[name] = parallel.ColwiseParallel(output_layouts=Replicate())
+            case "logits":
+                styles[name] = parallel.ColwiseParallel(use_local_output=False)
+            case "rows":
+                styles[name] = parallel.RowwiseParallel(input_layouts=Replicate() if isinstance(module, nn.Embedding) else Shard(-1))
+            case "whole":
+                styles[name] = parallel.PrepareModuleOutput(output_layouts=Shard(-1), desired_output_layouts=Replicate())
+    parallel.parallelize_module(model, mesh, styles)
 
 
 def check_divisible(model: nn.Module, plan: Mapping[str, LayerPlan], degree: int) -> None:
@@ -103,20 +116,6 @@ def _match_layers(model: nn.Module, plan: Mapping[str, LayerPlan]) -> Iterator[t
         yield from ((name, module, split) for name, module in model.named_modules() if fnmatchcase(name, pattern))
 
 
-def _style(module: nn.Module, split: LayerPlan) -> parallel.ParallelStyle:
-    match split.by:
-        case "columns":
-            return parallel.ColwiseParallel()
-        case "gathered columns":
-            return parallel.ColwiseParallel(output_layouts=Replicate())
-        case "logits":
-            return parallel.ColwiseParallel(use_local_output=False)
-        case "rows":
-            return parallel.RowwiseParallel(input_layouts=Replicate() if isinstance(module, nn.Embedding) else Shard(-1))
-        case "whole":
-            return parallel.PrepareModuleOutput(output_layouts=Shard(-1), desired_output_layouts=Replicate())
-
-
 _TOKEN = 2
 """The dimension of tokens in keys and values."""
 
@@ -140,7 +139,11 @@ class DividedTokens(Tokens):
         return torch.cat([torch.arange(part.start, part.stop, device=device) for part in self._ranges])
 
     def attend(self, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        keys, values = self._gather(torch.stack([keys, values])).unbind()
+        # Gather keys and values of all tokens in their order, shape (2, rows, heads, tokens, width). Sums their gradients over workers.
+        dim = _TOKEN + 1
+        pair = DTensor.from_local(torch.stack([keys, values]), self._mesh, [Shard(dim)], run_check=False)
+        early, late = pair.full_tensor(grad_placements=[Partial()]).unflatten(dim, (self._workers, 2, -1)).unbind(dim + 1)
+        keys, values = torch.cat([early, late.flip(dim)], dim=dim).flatten(dim, dim + 1).unbind()
         outputs = [
             functional.scaled_dot_product_attention(part_queries, keys[:, :, : part.stop], values[:, :, : part.stop], mask)
             for part_queries, part, mask in zip(queries.split(self._size, _TOKEN), self._ranges, self._masks, strict=True)
@@ -150,13 +153,6 @@ class DividedTokens(Tokens):
     def total(self, sums: Tensor) -> Tensor:
         """The sums over all workers. The gradient passes through unchanged: every worker computes the same loss of the total."""
         return DTensor.from_local(sums, self._mesh, [Partial()], run_check=False).full_tensor().clone()
-
-    def _gather(self, pair: Tensor) -> Tensor:
-        """Gather keys and values of all tokens in their order, shape (2, rows, heads, tokens, width). Sums their gradients over workers."""
-        dim = _TOKEN + 1
-        local = DTensor.from_local(pair, self._mesh, [Shard(dim)], run_check=False)
-        early, late = local.full_tensor(grad_placements=[Partial()]).unflatten(dim, (self._workers, 2, -1)).unbind(dim + 1)
-        return torch.cat([early, late.flip(dim)], dim=dim).flatten(dim, dim + 1)
 
 
 def check_tokens(divisible: Divisible, degree: int) -> None:
@@ -201,7 +197,13 @@ DATA_PARALLEL = ("replicate", "shard")
 
 def check_degrees(settings: Train, task: Task, model: nn.Module) -> None:
     """Raise ConfigError for a degree that the task does not support; `model` is the task's, with or without values."""
-    supported, degrees = _list_supported(task, model), settings.strategy_as(Settings).degrees(settings.max_workers)
+    model_degrees = {
+        "pipeline": bool(task.stages(model, 1)),
+        "tensor": bool(task.parallel_plan(model)),
+        "context": task.divisible_tokens(model) is not None,
+    }
+    supported = (*DATA_PARALLEL, *(name for name, is_supported in model_degrees.items() if is_supported))
+    degrees = settings.strategy_as(Settings).degrees(settings.max_workers)
     for name, degree in degrees._asdict().items():
         if degree > 1 and name not in supported:
             raise ConfigError(
@@ -231,15 +233,6 @@ def check_degrees(settings: Train, task: Task, model: nn.Module) -> None:
         check_divisible(model, task.parallel_plan(model), degrees.tensor)
     if degrees.context > 1 and (divisible := task.divisible_tokens(model)):
         check_tokens(divisible, degrees.context)
-
-
-def _list_supported(task: Task, model: nn.Module) -> tuple[str, ...]:
-    model_degrees = {
-        "pipeline": bool(task.stages(model, 1)),
-        "tensor": bool(task.parallel_plan(model)),
-        "context": task.divisible_tokens(model) is not None,
-    }
-    return (*DATA_PARALLEL, *(name for name, is_supported in model_degrees.items() if is_supported))
 
 
 def device_mesh(degrees: Degrees, context: WorkerContext, timeout_seconds: float) -> DeviceMesh:

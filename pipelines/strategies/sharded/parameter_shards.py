@@ -90,7 +90,11 @@ def shard_parameters(
     Returns the blocks and the root: each gathers its parameters for its passes, and sums its gradients over workers. Settings of the
     root that concern gradients are those of the blocks too.
     """
-    policy = _choose_mixed_precision(root, precision)
+    # With bf16, gather parameters in bf16 and sum gradients in fp32. Models with batch norm gather fp32, since it wants parameters in the
+    # precision of its statistics; so does fp16, in which gradients of parameters overflow where a pass sums them.
+    is_narrow = precision.dtype == torch.bfloat16 and not any(isinstance(module, BatchNorm) for module in root.modules())
+    dtype = torch.bfloat16 if is_narrow else None
+    policy = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32, cast_forward_inputs=False)
     offload_policy = CPUOffloadPolicy(pin_memory=mesh.device_type != "cpu") if settings.offload else OffloadPolicy()
     units = []
     for part in (*blocks, root):
@@ -130,17 +134,6 @@ def check_parameters(model: nn.Module, blocks: Sequence[nn.Module]) -> None:
     for name, parameter in model.named_parameters():
         if uses[parameter] > 1:
             raise ConfigError(f"{name} is used by two blocks, or by one and outside of it; {_REMEDY}")
-
-
-def _choose_mixed_precision(model: nn.Module, precision: Precision) -> MixedPrecisionPolicy:
-    """With bf16, gather parameters in bf16 and sum gradients in fp32.
-
-    Models with batch norm gather fp32, since it wants parameters in the precision of its statistics; so does fp16, in which gradients
-    of parameters overflow where a pass sums them.
-    """
-    is_narrow = precision.dtype == torch.bfloat16 and not any(isinstance(module, BatchNorm) for module in model.modules())
-    dtype = torch.bfloat16 if is_narrow else None
-    return MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32, cast_forward_inputs=False)
 
 
 _EXPENSIVE = ("mm", "addmm", "bmm", "baddbmm", "convolution")

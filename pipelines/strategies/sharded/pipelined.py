@@ -5,7 +5,6 @@ Within a stage, parameters, gradients and optimizer state are spread over data-p
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
 from typing import Any
 
 import torch
@@ -14,34 +13,18 @@ from torch import Tensor, nn
 
 from pipelines.config.train.train import Train
 from pipelines.data.versions.versions import Version
-from pipelines.strategies.sharded.model_parallel import (
-    check_degrees,
-    data_parallel,
-    device_mesh,
-    divide,
-    divide_tokens,
-    parallel_cross_entropy,
-)
-from pipelines.strategies.sharded.parameter_shards import (
-    allocate,
-    check_parameters,
-    check_recompute,
-    fill,
-    parameter_device,
-    parameters_and_buffers,
-    skeleton,
-)
-from pipelines.strategies.sharded.settings import Settings
+from pipelines.strategies.sharded.model_parallel import data_parallel, parallel_cross_entropy
+from pipelines.strategies.sharded.parameter_shards import allocate, fill, parameter_device, parameters_and_buffers, skeleton
+from pipelines.strategies.sharded.sharded import SpreadModel, check_spread
 from pipelines.strategies.sharded.stages import Pipeline, broadcast_from, check_stages, microbatches_per_step
 from pipelines.tasks.base import Batch, Task, row_count
 from pipelines.train.buffers import ModelBuffers
 from pipelines.train.dtensor import full_tensor
 from pipelines.train.passes import seed, split
 from pipelines.train.step_clock import EXCHANGE, OTHER
-from pipelines.train.step_statistics import FLAGS, Flags, StepResult
-from pipelines.train.strategy import Strategy
+from pipelines.train.step_statistics import Flags, StepResult, gather_replicas
 from pipelines.train.update import Update
-from pipelines.train.workers import Mesh, WorkerContext
+from pipelines.train.workers import WorkerContext
 
 
 class Microbatches:
@@ -78,23 +61,16 @@ class Microbatches:
         return {name: torch.cat([values, self._spare_row[name].expand(missing, *values.shape[1:])]) for name, values in part.items()}
 
 
-class Pipelined(Strategy):
+class Pipelined(SpreadModel):
     """As `ddp`, gradients are divided by the weight of the global batch. All microbatches have equally many rows: where there are
     fewer, others are computed too, which do not count."""
 
     def __init__(self, settings: Train, task: Task, build: Callable[[], nn.Module], context: WorkerContext) -> None:
-        degrees = settings.strategy_as(Settings).degrees(context.world_size)
-        super().__init__(settings, task, partial(skeleton, task), context)
-        self.mesh = Mesh(context, degrees.workers_per_replica)
-        self._devices = device_mesh(degrees, context, settings.timeout_seconds)
-        self._is_divided = degrees.tensor > 1
-        if self._is_divided:
-            divide(self.model, task.parallel_plan(self.model), self._devices["tensor"])
-        self._tokens = divide_tokens(degrees, task, self.model, context, settings.timeout_seconds)
+        super().__init__(settings, task, build, context)
         self._all_tensors = parameters_and_buffers(self.model)
         self._saved, self._parameters = list(self.model.state_dict()), [name for name, _ in self.model.named_parameters()]
         self._pipeline = Pipeline(settings, task, self.model, self._precision, self._devices, context.device)
-        allocate(self.model, context.device, parameter_device(settings.strategy_as(Settings), context.device))
+        allocate(self.model, context.device, parameter_device(self._spread, context.device))
         fill(self.model, parameters_and_buffers(build()) if context.rank == 0 else {}, context, self._all_tensors)
         self._update = Update(settings, self.model, context, self._precision, self.clock, self._pipeline.group, clips_alike=True)
         self._buffers = ModelBuffers(self.model)
@@ -104,17 +80,14 @@ class Pipelined(Strategy):
         """The rows of each microbatch that count."""
         self._sums = torch.zeros(self._microbatches.count, 2, dtype=torch.float64, device=context.device)
         """Sum of losses and weight of each microbatch, where the last stage is."""
-        stage_workers = degrees.context * degrees.tensor
-        self._counts = context.rank % stage_workers == 0
+        self._counts = context.rank % (self._degrees.context * self._degrees.tensor) == 0
         """Whether this worker counts rows: the first of those that compute a stage together does."""
         self._run = self._pipeline.schedule(self._microbatches.count, self._loss)
 
     @classmethod
     def check(cls, settings: Train, task: Task, version: Version) -> None:
         model = skeleton(task)
-        check_degrees(settings, task, model)
-        check_parameters(model, task.blocks(model))
-        check_recompute(settings, task, model)
+        check_spread(settings, task, model)
         check_stages(settings, task, model)
 
     def step(self, batch: Batch, number: int, rate: float, flags: Flags, compute_grad_norm: bool = True) -> StepResult:
@@ -132,10 +105,11 @@ class Pipelined(Strategy):
         if not self._counts:
             worker_sums.zero_()
         self.clock.enter(EXCHANGE)
-        sums, flags_of_all, own_loss_sum = self._sum_over_workers(worker_sums, flags)
-        loss_sum, weight, rows_of_all = sums
+        replica, replicas = self.mesh.replica, self.mesh.replicas
+        by_replica, flags_of_all = gather_replicas(worker_sums.unsqueeze(0), range(replica, replica + 1), replicas, flags)
+        loss_sum, weight, rows_of_all = by_replica.sum(0)
         norm = self._update.apply(rate, weight, compute_grad_norm)
-        return StepResult(norm, own_loss_sum, loss_sum, weight, rows_of_all, flags_of_all)
+        return StepResult(norm, by_replica[replica, 0], loss_sum, weight, rows_of_all, flags_of_all)
 
     def _loss(self, output: Tensor, number: Tensor) -> Tensor:
         """The tensor from which a microbatch's backward pass starts, given the last stage's output."""
@@ -147,9 +121,6 @@ class Pipelined(Strategy):
             loss, weight = self._task.loss(_FixedOutput(output[:rows]), counted)
         self._sums[int(number)] = torch.stack([loss.detach().double(), weight.detach().double()])
         return self._update.scale_loss(loss)
-
-    def explain(self, rows: Batch) -> None:
-        """Nothing: every worker has a part of the model."""
 
     @torch.no_grad()
     def predict(self, batch: Batch) -> Tensor:
@@ -204,16 +175,6 @@ class Pipelined(Strategy):
                     dist.recv(tensor, group=group, group_src=place)
                 weights[name] = tensor.cpu().clone()
         return weights
-
-    def _sum_over_workers(self, sums: Tensor, flags: Flags) -> tuple[Tensor, Tensor, Tensor]:
-        """The numbers summed over all workers, the workers' flags, and the first of the numbers of this worker's replica. Collective."""
-        table = sums.new_zeros(self.mesh.replicas, len(sums))
-        table[self.mesh.replica] = sums
-        message = torch.cat([table.flatten(), torch.tensor(flags.numbers(), dtype=sums.dtype).to(sums.device, non_blocking=True)])
-        dist.all_reduce(message)
-        by_replica, flags_of_all = message.split([table.numel(), FLAGS])
-        by_replica = by_replica.view_as(table)
-        return by_replica.sum(0), flags_of_all, by_replica[self.mesh.replica, 0]
 
 
 class _FixedOutput(nn.Module):

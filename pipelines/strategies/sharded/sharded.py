@@ -49,45 +49,59 @@ _LENT_ROWS = 2
 """Rows of a pass that has none of its own: batch norm needs two."""
 
 
-class Sharded(Strategy):
+def check_spread(settings: Train, task: Task, model: nn.Module) -> None:
+    """Raise ConfigError for a model, a skeleton of the task's, that cannot be spread over workers as the config says."""
+    check_degrees(settings, task, model)
+    check_parameters(model, task.blocks(model))
+    check_recompute(settings, task, model)
+
+
+class SpreadModel(Strategy):
+    """A model of which each worker holds a part: a skeleton, whose layers and tokens are divided as the degrees say."""
+
+    def __init__(self, settings: Train, task: Task, build: Callable[[], nn.Module], context: WorkerContext) -> None:
+        super().__init__(settings, task, partial(skeleton, task), context)
+        self._spread = settings.strategy_as(Settings)
+        self._degrees = self._spread.degrees(context.world_size)
+        self.mesh = Mesh(context, self._degrees.workers_per_replica)
+        self._devices = device_mesh(self._degrees, context, settings.timeout_seconds)
+        self._is_divided = self._degrees.tensor > 1
+        if self._is_divided:
+            divide(self.model, task.parallel_plan(self.model), self._devices["tensor"])
+        self._tokens = divide_tokens(self._degrees, task, self.model, context, settings.timeout_seconds)
+
+    @classmethod
+    def check(cls, settings: Train, task: Task, version: Version) -> None:
+        check_spread(settings, task, skeleton(task))
+
+    def explain(self, rows: Batch) -> None:
+        """Nothing: every worker has a part of the model."""
+
+
+class Sharded(SpreadModel):
     """As `ddp`, a worker computes the rows of its shards together, and gradients are divided by the weight of the global batch.
 
     A parameter that a worker's rows do not use counts as zero there. The strategy needs a process group, for a single worker too.
     """
 
     def __init__(self, settings: Train, task: Task, build: Callable[[], nn.Module], context: WorkerContext) -> None:
-        degrees = settings.strategy_as(Settings).degrees(context.world_size)
-        super().__init__(settings, task, partial(skeleton, task), context)
-        self.mesh = Mesh(context, degrees.workers_per_replica)
+        super().__init__(settings, task, build, context)
         self._synced = settings.sync_batch_norm and context.world_size > 1
-        mesh = device_mesh(degrees, context, settings.timeout_seconds)
         self.model = convert_sync_batch_norm(self.model) if self._synced else self.model
-        self._is_divided = degrees.tensor > 1
-        if self._is_divided:
-            divide(self.model, task.parallel_plan(self.model), mesh["tensor"])
-        self._tokens = divide_tokens(degrees, task, self.model, context, settings.timeout_seconds)
         blocks = task.blocks(self.model)
         for block in blocks:
-            recompute(block, settings.strategy_as(Settings).activation_checkpointing)
+            recompute(block, self._spread.activation_checkpointing)
         if settings.compile:
             for part in blocks or [self.model]:
                 part.forward = torch.compile(part.forward)
         self._root = _Root(self.model)
-        self._units = shard_parameters(self._root, blocks, settings.strategy_as(Settings), self._precision, data_parallel(mesh))
-        allocate(self._root, context.device, parameter_device(settings.strategy_as(Settings), context.device))
+        self._units = shard_parameters(self._root, blocks, self._spread, self._precision, data_parallel(self._devices))
+        allocate(self._root, context.device, parameter_device(self._spread, context.device))
         fill(self.model, parameters_and_buffers(build()) if context.rank == 0 else {}, context)
         self._update = Update(settings, self.model, context, self._precision, self.clock, clips_alike=True)
         self._buffers = ModelBuffers(self.model)
         self._lent: Batch | None = None
         """The first rows of the last pass that had some."""
-
-    @classmethod
-    def check(cls, settings: Train, task: Task, version: Version) -> None:
-        model = skeleton(task)
-        blocks = task.blocks(model)
-        check_degrees(settings, task, model)
-        check_parameters(model, blocks)
-        check_recompute(settings, task, model)
 
     def step(self, batch: Batch, number: int, rate: float, flags: Flags, compute_grad_norm: bool = True) -> StepResult:
         seed(self._context.device, self._settings.seed, number, self.mesh.replica, *self._tokens.place)
@@ -95,10 +109,13 @@ class Sharded(Strategy):
             self.model.train()
         pass_sums = torch.zeros(2, dtype=torch.float64, device=self._context.device)
         *earlier, last = split(batch, self._settings.grad_accum_steps)
-        self._reduces(False)
+        *_, root = self._units
+        # Only the last pass of the step ends by summing gradients over all workers.
+        sums_in_pass = root.set_requires_all_reduce if self._spread.reduce_every_pass else root.set_requires_gradient_sync
+        sums_in_pass(False)
         for part in earlier:
             pass_sums += self._pass(part)
-        self._reduces(True)
+        sums_in_pass(True)
         pass_sums += self._pass(last)
         counts = torch.tensor([float(row_count(batch)), *flags.numbers()], dtype=torch.float64).to(self._context.device, non_blocking=True)
         sums = torch.cat([pass_sums, counts])
@@ -108,9 +125,6 @@ class Sharded(Strategy):
         (loss_sum, weight, rows), flags_of_all = sums.split([3, FLAGS])
         norm = self._update.apply(rate, weight, compute_grad_norm)
         return StepResult(norm, pass_sums[0], loss_sum, weight, rows, flags_of_all)
-
-    def explain(self, rows: Batch) -> None:
-        """Nothing: every worker has a part of the model."""
 
     @torch.no_grad()
     def predict(self, batch: Batch) -> Tensor:
@@ -148,14 +162,6 @@ class Sharded(Strategy):
                 full_weights[name] = gathered.detach().cpu().clone().contiguous()
         return full_weights
 
-    def _reduces(self, is_last: bool) -> None:
-        """Say whether the next pass is the last one of the step, which ends by summing gradients over all workers."""
-        *_, root = self._units
-        if self._settings.strategy_as(Settings).reduce_every_pass:
-            root.set_requires_all_reduce(is_last)
-        else:
-            root.set_requires_gradient_sync(is_last)
-
     def _pass(self, part: Batch) -> Tensor:
         """Run forward and backward over some rows. Returns the sum of losses and the weight: float64 of shape (2,).
 
@@ -163,20 +169,15 @@ class Sharded(Strategy):
         """
         if row_count(part):
             self._lent = {name: values[:_LENT_ROWS].clone() for name, values in part.items()}
-        if row_count(part) or self._synced:
-            return self._run_pass(part, 1.0)
-        before = self._buffers.clones()
-        sums = self._run_pass(self._placeholder_rows(part), 0.0)
-        self._buffers.restore(before)
-        return sums
-
-    def _run_pass(self, rows: Batch, share: float) -> Tensor:
-        """The sums of a pass, and its gradients, each multiplied by `share`."""
+        counts = bool(row_count(part)) or self._synced
+        rows, share, before = (part, 1.0, None) if counts else (self._placeholder_rows(part), 0.0, self._buffers.clones())
         self.clock.enter(FORWARD)  # in it and in the backward pass, workers also exchange parameters and wait for each other
         with parallel_cross_entropy(self._is_divided):
             with self._precision.autocast(self._context.device.type):
                 loss, weight = self._root(partial(loss_and_weight, self._task), rows)
             self._update.backward(loss * share)
+        if before is not None:
+            self._buffers.restore(before)
         return share * torch.stack([loss.detach().double(), weight.detach().double()])
 
     def _placeholder_rows(self, empty: Batch) -> Batch:

@@ -81,12 +81,6 @@ def _direct_tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
     yield from module.named_buffers(recurse=False)
 
 
-def stage_blocks(stage: nn.Module, blocks: Sequence[nn.Module]) -> list[nn.Module]:
-    """The model's blocks that are in a stage."""
-    inside = set(stage.modules())
-    return [block for block in blocks if block in inside]
-
-
 def check_stages(settings: Train, task: Task, model: nn.Module) -> None:
     """Raise ConfigError for a model or settings with which a pipeline cannot train."""
     parallel = settings.strategy_as(Settings)
@@ -184,8 +178,13 @@ class Pipeline:
         # passes would not find them.
         sharding = settings.strategy_as(Settings).model_copy(update={"reshard_after_forward": False})
         for part in self._parts.values():
-            inside = stage_blocks(part, blocks)
-            _prepare(part, inside, settings)
+            modules = set(part.modules())
+            inside = [block for block in blocks if block in modules]
+            for block in inside:
+                recompute(block, settings.strategy_as(Settings).activation_checkpointing)
+            if settings.compile:
+                for compiled in inside or [part.stage]:
+                    compiled.forward = torch.compile(compiled.forward)
             self._units += shard_parameters(part, inside, sharding, precision, data_parallel(devices))
 
     @property
@@ -215,7 +214,17 @@ class Pipeline:
     def outputs(self, microbatches: Sequence[Batch]) -> list[Tensor]:
         """The model's output for each microbatch, of any size, at the last place; empty tensors at others."""
         self._set_rows(microbatches)
-        outputs = [self._output(number) for number in range(len(microbatches))]
+        outputs = []
+        for number in range(len(microbatches)):
+            hidden = torch.empty(0, device=self._device)
+            for stage, place in self._place_of.items():
+                if place == self.place:
+                    before, after = self._place_of.get(stage - 1, place), self._place_of.get(stage + 1, place)
+                    hidden = hidden if before == place else receive(before, self.group, self._device)
+                    hidden = self._parts[stage](hidden, number=torch.tensor(number))
+                    if after != place:
+                        send(hidden, after, self.group)
+            outputs.append(hidden if self.place == self.last_place else hidden.new_empty(0))
         for unit in self._units:
             unit.reshard()
         return outputs
@@ -223,17 +232,6 @@ class Pipeline:
     def _set_rows(self, microbatches: Sequence[Batch]) -> None:
         for part in self._parts.values():
             part.rows = microbatches
-
-    def _output(self, number: int) -> Tensor:
-        hidden = torch.empty(0, device=self._device)
-        for stage, place in self._place_of.items():
-            if place == self.place:
-                before, after = self._place_of.get(stage - 1, place), self._place_of.get(stage + 1, place)
-                hidden = hidden if before == place else receive(before, self.group, self._device)
-                hidden = self._parts[stage](hidden, number=torch.tensor(number))
-                if after != place:
-                    send(hidden, after, self.group)
-        return hidden if self.place == self.last_place else hidden.new_empty(0)
 
 
 class _Part(nn.Module):
@@ -250,11 +248,3 @@ class _Part(nn.Module):
         with self._precision.autocast(self._device.type):
             output: Tensor = self.stage(stage_input, self.rows[int(number)])
         return output.contiguous()
-
-
-def _prepare(part: _Part, blocks: Sequence[nn.Module], settings: Train) -> None:
-    for block in blocks:
-        recompute(block, settings.strategy_as(Settings).activation_checkpointing)
-    if settings.compile:
-        for compiled in blocks or [part.stage]:
-            compiled.forward = torch.compile(compiled.forward)

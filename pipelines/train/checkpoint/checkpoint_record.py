@@ -12,7 +12,7 @@ would then be of a model that no worker has. So no checkpoint is completed befor
 import platform
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from torch import Tensor
 from xxhash import xxh3_128
 
 from pipelines.config.train.strategy import ONE_WORKER
-from pipelines.data.versions.storage import seal, unseal_or_none
+from pipelines.data.versions.storage import unseal_or_none
 from pipelines.errors import DriftError
 from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.dtensor import local_parts, tensor_name
@@ -54,19 +54,10 @@ class Record:
     format: int = FORMAT
 
 
-def to_json(record: Record) -> bytes:
-    return seal(asdict(record))
-
-
-def from_json(content: bytes) -> dict[str, Any] | None:
-    """A record's values; None if the content is damaged."""
-    return unseal_or_none(content)
-
-
 def newest_step(directory: RunDirectory) -> int | None:
     """The last step of the newest complete checkpoint; None if there is none."""
     contents = (directory.get(f"checkpoints/{base}/{RECORD}") for base in directory.names("checkpoints"))
-    records = [values for content in contents if content is not None and (values := from_json(content)) is not None]
+    records = [values for content in contents if content is not None and (values := unseal_or_none(content)) is not None]
     return max((int(values["step"]) for values in records), default=None)
 
 
@@ -160,7 +151,12 @@ def fingerprints(state: Mapping[str, Any], record: Record) -> Fingerprints:
 
     Runs beside training: xxHash takes a tenth of the time of the SHA-256 that rank 0 also computes.
     """
-    tensor_fingerprints = {name: _fingerprint(tensor) for name, tensor in local_parts(state).items()}
+    tensor_fingerprints: Fingerprints = {}
+    for name, tensor in local_parts(state).items():
+        content = tensor.detach().cpu().contiguous()
+        digest = xxh3_128(f"{content.dtype} {tuple(content.shape)}\n".encode())  # the object: the function holds the GIL
+        digest.update(content.reshape(-1).view(torch.uint8).numpy().data)
+        tensor_fingerprints[name] = digest.hexdigest()
     values = {name: repr(value) for name, value in _values_beside_tensors(state)}
     loop_state = {name: record.state.get(name) for name in _LOOP_STATE}
     record_values = {"position": record.position, "best": record.best, **loop_state}
@@ -173,8 +169,12 @@ def check_agreement(by_worker: Sequence[Fingerprints], step: int, agreed_step: i
     `by_worker` are the fingerprints after `step` steps, by rank; `agreed_step` is the last step after which all workers agreed, if any;
     `one_worker_flags` are those with which one worker goes on.
     """
-    if (name := _first_difference(by_worker)) is None:
+    first_values, differing = Fingerprints(), set[str]()
+    for of_rank in by_worker:
+        differing |= {name for name, value in of_rank.items() if first_values.setdefault(name, value) != value}
+    if not differing:
         return
+    name = next(name for name in first_values if name in differing)
     ranks: dict[str, list[str]] = {}
     for rank, fingerprints_of_rank in enumerate(by_worker):
         if name in fingerprints_of_rank:
@@ -186,23 +186,6 @@ def check_agreement(by_worker: Sequence[Fingerprints], step: int, agreed_step: i
         f"update, which takes the same processor, versions and threads on all; on such workers, or with {one_worker_flags}, the same "
         f"command goes on from {f'step {agreed_step}' if agreed_step else 'the start'}"
     )
-
-
-def _first_difference(by_worker: Sequence[Fingerprints]) -> str | None:
-    first_values: Fingerprints = {}
-    differing: set[str] = set()
-    for fingerprints_of_rank in by_worker:
-        for name, value in fingerprints_of_rank.items():
-            if first_values.setdefault(name, value) != value:
-                differing.add(name)
-    return next((name for name in first_values if name in differing), None)
-
-
-def _fingerprint(tensor: Tensor) -> str:
-    values = tensor.detach().cpu().contiguous()
-    digest = xxh3_128(f"{values.dtype} {tuple(values.shape)}\n".encode())  # the object: the function holds the GIL
-    digest.update(values.reshape(-1).view(torch.uint8).numpy().data)
-    return digest.hexdigest()
 
 
 def _values_beside_tensors(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

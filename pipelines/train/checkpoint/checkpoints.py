@@ -13,7 +13,7 @@ from collections import ChainMap
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 from typing import Any
 from uuid import uuid4
@@ -24,6 +24,7 @@ from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import async_save
 
 from pipelines.config.train.strategy import ONE_WORKER
+from pipelines.data.versions.storage import seal, unseal_or_none
 from pipelines.errors import TrainingError
 from pipelines.runtime.weights import digests
 from pipelines.train.checkpoint.checkpoint_record import (
@@ -37,8 +38,6 @@ from pipelines.train.checkpoint.checkpoint_record import (
     differing_tensors,
     fingerprints,
     forget_steps_after,
-    from_json,
-    to_json,
 )
 from pipelines.train.checkpoint.dcp_storage import DcpReader, DcpWriter
 from pipelines.train.checkpoint.run_directory import RunDirectory
@@ -84,14 +83,19 @@ class Checkpoints:
     def begin(self, state: dict[str, Any], record: Record) -> PendingCheckpoint:
         """Copy the state and start writing it. Returns as soon as training may change it again."""
         name = broadcast_from_rank0(f"checkpoints/step-{record.step:09d}-{uuid4().hex[:6]}", self._group)
-        store, digest_names = DcpWriter(self._directory, name), self._names_to_digest(state)  # before the save uses the group
+        names = list(local_parts(state))
+        # Each tensor, or part of one, is digested by the lowest rank that holds it. Before the save uses the group.
+        names_of_lower_ranks = set[str]().union(*all_gather_object(names, self._group)[: self._context.rank])
+        store = DcpWriter(self._directory, name)
         with _name_path_in_errors(self._directory, name):
             written = async_save(state, storage_writer=store, process_group=self._group, no_dist=self._group is None)
         assert isinstance(written, Future)
         # Digests of the copy, during training: they take a third of a second for 100 M parameters.
         staged = local_parts(store.staged)
-        tensor_digests = self._digest_thread.submit(digests, {tensor: staged[tensor] for tensor in digest_names})
-        return PendingCheckpoint(name, record, written, tensor_digests, self._digest_thread.submit(self._fingerprint, store.staged, record))
+        own_tensors = {tensor: staged[tensor] for tensor in names if tensor not in names_of_lower_ranks}
+        tensor_digests = self._digest_thread.submit(digests, own_tensors)
+        compared = store.staged if self._context.world_size > 1 else {}
+        return PendingCheckpoint(name, record, written, tensor_digests, self._digest_thread.submit(fingerprints, compared, record))
 
     def commit(self, pending: PendingCheckpoint) -> str:
         """Wait for all workers' parts, write the record that completes the checkpoint, and remove old ones. Returns its path.
@@ -109,7 +113,7 @@ class Checkpoints:
         if self._context.rank == 0:
             record = replace(pending.record, digests=dict(ChainMap(*reversed(by_worker))))
             append_step(self._directory, record.step, record.digests, record.losses, describe_machine(self._context.device))
-            self._directory.put(f"{pending.name}/{RECORD}", to_json(record))
+            self._directory.put(f"{pending.name}/{RECORD}", seal(asdict(record)))
             try:
                 self._prune()
             except TrainingError as error:  # the next commit prunes again
@@ -126,7 +130,7 @@ class Checkpoints:
         """Names of checkpoints whose tensors are not as recorded, with the reason."""
         is_first_rank = self._context.rank == 0
         complete = self._complete() if is_first_rank else []
-        damaged = [name for name, content in self._records() if from_json(content) is None] if is_first_rank else []
+        damaged = [name for name, content in self._records() if unseal_or_none(content) is None] if is_first_rank else []
         complete, damaged = broadcast_from_rank0((complete, damaged), self._group)
         for name, record in complete:
             try:
@@ -192,17 +196,8 @@ class Checkpoints:
             f"{self._directory.path} to start anew"
         )
 
-    def _fingerprint(self, staged: dict[str, Any], record: Record) -> Fingerprints:
-        return fingerprints(staged, record) if self._context.world_size > 1 else {}
-
     def _load(self, name: str, state: dict[str, Any]) -> None:
         load(state, storage_reader=DcpReader(self._directory, name), process_group=self._group, no_dist=self._group is None)
-
-    def _names_to_digest(self, state: dict[str, Any]) -> list[str]:
-        """Names of the tensors of `state`, or of their parts, that no worker of a lower rank holds. Collective."""
-        names = list(local_parts(state))
-        names_of_lower_ranks = set[str]().union(*all_gather_object(names, self._group)[: self._context.rank])
-        return [name for name in names if name not in names_of_lower_ranks]
 
     def _describe_alterations(self, record: Record, state: dict[str, Any]) -> str:
         """Name the tensors that no worker holds, or whose digest on some worker is not the recorded one; empty if none. Collective.
@@ -220,7 +215,7 @@ class Checkpoints:
         """Names and records of complete checkpoints, newest first. Of the same step, one may be before the validation, and one after."""
         checkpoints = []
         for name, content in self._records():
-            if (values := from_json(content)) is not None:
+            if (values := unseal_or_none(content)) is not None:
                 if values["format"] > FORMAT:
                     raise TrainingError(
                         f"{self._directory.path}/{name} has format {values['format']}, newer than {FORMAT}: upgrade Lockstep"

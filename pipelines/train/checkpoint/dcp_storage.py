@@ -30,7 +30,7 @@ class DcpWriter(FileSystemWriter):
     def __init__(self, directory: RunDirectory, name: str) -> None:
         path = f"{directory.path}/{name}"
         super().__init__(path, sync_files=directory.is_local)
-        self.fs: FileSystemBase = _ChecksumFileSystem(Disk() if directory.is_local else _ArrowFileSystem(directory.filesystem))  # type: ignore[assignment]
+        self.fs: FileSystemBase = _files(directory)  # type: ignore[assignment]
         self.path = self.fs.init_path(path)
         self.staged: dict[str, Any] = {}
         """The copy on the CPU, from which the files are written."""
@@ -55,7 +55,7 @@ class DcpReader(FileSystemReader):
     def __init__(self, directory: RunDirectory, name: str) -> None:
         path = f"{directory.path}/{name}"
         super().__init__(path)
-        self.fs: FileSystemBase = _ChecksumFileSystem(Disk() if directory.is_local else _ArrowFileSystem(directory.filesystem))  # type: ignore[assignment]
+        self.fs: FileSystemBase = _files(directory)  # type: ignore[assignment]
         self.path = self.fs.init_path(path)
 
 
@@ -73,55 +73,36 @@ class _ChecksumStream:
         return getattr(self._stream, name)
 
 
-class _ChecksumFileSystem(FileSystemBase):
-    """A file system that computes a checksum of every file that it writes, and verifies it before reading."""
-
-    def __init__(self, inner: FileSystemBase) -> None:
-        self._inner = inner
+class _Checksums(FileSystemBase):
+    """Computes a checksum of every file that the file system behind it writes, and verifies it before reading."""
 
     @contextmanager
     def create_stream(self, path: str | os.PathLike, mode: str) -> Iterator[io.IOBase]:
-        with self._inner.create_stream(path, mode) as stream:
+        inner = super().create_stream  # type: ignore[safe-super]  # of the class behind
+        checksum_path = self.init_path(f"{path}{SUM}")
+        with inner(path, mode) as stream:
             if "w" in mode:
                 checksum_stream: Any = _ChecksumStream(stream)
                 yield checksum_stream
             else:
-                self._check(path, stream)
+                with inner(checksum_path, "rb") as checksum_file:
+                    expected = checksum_file.read().decode(errors="replace")
+                actual = file_digest(stream, "sha256").hexdigest()  # type: ignore[arg-type]
+                if actual != expected:
+                    raise DamagedError(f"{os.path.basename(path)} has SHA-256 {actual[:12]}, but had {expected[:12]} when it was written")
+                stream.seek(0)
                 yield stream
         if "w" in mode:
-            with self._inner.create_stream(self.init_path(f"{path}{SUM}"), "wb") as stream:
+            with inner(checksum_path, "wb") as stream:
                 stream.write(checksum_stream.sha256.hexdigest().encode())
 
     def rename(self, path: str | os.PathLike, new_path: str | os.PathLike) -> None:
-        self._inner.rename(self.init_path(f"{path}{SUM}"), self.init_path(f"{new_path}{SUM}"))
-        self._inner.rename(path, new_path)
-
-    def concat_path(self, path: str | os.PathLike, suffix: str) -> str | os.PathLike:
-        return self._inner.concat_path(path, suffix)
-
-    def init_path(self, path: str | os.PathLike) -> str | os.PathLike:
-        return self._inner.init_path(path)
-
-    def mkdir(self, path: str | os.PathLike) -> None:
-        self._inner.mkdir(path)
-
-    def exists(self, path: str | os.PathLike) -> bool:
-        return self._inner.exists(path)
-
-    def rm_file(self, path: str | os.PathLike) -> None:
-        self._inner.rm_file(path)
+        super().rename(self.init_path(f"{path}{SUM}"), self.init_path(f"{new_path}{SUM}"))  # type: ignore[safe-super]
+        super().rename(path, new_path)  # type: ignore[safe-super]
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike) -> bool:
         return True
-
-    def _check(self, path: str | os.PathLike, stream: Any) -> None:
-        with self._inner.create_stream(self.init_path(f"{path}{SUM}"), "rb") as checksum_file:
-            expected = checksum_file.read().decode(errors="replace")
-        actual = file_digest(stream, "sha256").hexdigest()
-        if actual != expected:
-            raise DamagedError(f"{os.path.basename(path)} has SHA-256 {actual[:12]}, but had {expected[:12]} when it was written")
-        stream.seek(0)
 
 
 class _ArrowFileSystem(FileSystemBase):
@@ -154,6 +135,14 @@ class _ArrowFileSystem(FileSystemBase):
     def rm_file(self, path: str | os.PathLike) -> None:
         self._filesystem.delete_file(os.fspath(path))
 
-    @classmethod
-    def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike) -> bool:
-        return True
+
+class _LocalFiles(_Checksums, Disk):
+    """Files of a local disk, with checksums."""
+
+
+class _ArrowFiles(_Checksums, _ArrowFileSystem):
+    """Files of any Arrow file system, with checksums."""
+
+
+def _files(directory: RunDirectory) -> FileSystemBase:
+    return _LocalFiles() if directory.is_local else _ArrowFiles(directory.filesystem)

@@ -73,8 +73,16 @@ class RunDirectory:
     def put(self, name: str, content: bytes, durable: bool = True) -> None:
         """Write a file, replacing an older one. If `durable`, retry while the store fails, and sync the file on a local disk."""
         path = f"{self.path}/{name}"
+
+        def write() -> None:
+            if self.is_local:
+                atomic.write_file(path, content, durable=durable)
+            else:
+                with self.filesystem.open_output_stream(path) as stream:
+                    stream.write(content)
+
         with _name_path_in_errors(path):
-            retry_write(lambda: self._write(path, content, durable)) if durable else self._write(path, content, durable)
+            retry_write(write) if durable else write()
 
     def get(self, name: str) -> bytes | None:
         """A file's bytes; None if there is none."""
@@ -127,13 +135,6 @@ class RunDirectory:
         path = f"{self.path}/{directory}"
         with _name_path_in_errors(path):
             return [entry.base_name for entry in storage.entries(self.filesystem, path)]
-
-    def _write(self, path: str, content: bytes, durable: bool) -> None:
-        if self.is_local:
-            atomic.write_file(path, content, durable=durable)
-        else:
-            with self.filesystem.open_output_stream(path) as stream:
-                stream.write(content)
 
     def _kind(self, name: str) -> FileType:
         path = f"{self.path}/{name}"

@@ -74,11 +74,7 @@ class LowRank:
             error.addmm_(p, q.T, alpha=-1)  # what this worker sends; with what all send, differences from the mean would add up
         dist.all_reduce(self._q.whole)
         self._q.whole.div_(self._context.world_size)
-        self._take_means()
-
-    def _take_means(self) -> None:
-        """Set the values to the means of what workers send, which each computes for itself from the same factors."""
-        with one_thread():
+        with one_thread():  # each worker computes the means of what all send for itself, from the same factors
             for (matrix, _), p, q in zip(self._matrices, self._p, self._q.pieces, strict=True):
                 torch.mm(p, q.T, out=matrix)
         for (value, error), sent in zip(self._all_sent, self._sent_whole, strict=True):
@@ -95,8 +91,8 @@ def _matrix(piece: Tensor) -> Tensor:
 
 def _rank(matrix: Tensor, rank: int) -> int:
     """The rank of a matrix's factors; 0 if it is sent whole."""
-    own = min(*matrix.shape, rank)
-    return own if 2 * own * sum(matrix.shape) < matrix.numel() else 0
+    largest = min(*matrix.shape, rank)
+    return largest if 2 * largest * sum(matrix.shape) < matrix.numel() else 0
 
 
 def _bf16(group: dist.ProcessGroup | None, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:  # type: ignore[name-defined]
@@ -159,18 +155,16 @@ class ErrorFeedback:
         elif weight > 0:
             factor = unit(weight)
             self._values.whole.div_(factor).add_(self._error.whole)
-            self._exchange(self._context.world_size > 1 and number >= self._settings.start_step)
+            is_lossy = self._context.world_size > 1 and number >= self._settings.start_step
+            if is_lossy:
+                self._error.whole.copy_(self._values.whole)
+                self._lossy.exchange()
+            else:
+                self._error.whole.zero_()
+                mean_over_workers(self._values.whole, self._context)
+            self._errors_differ = self._owes = is_lossy
             self._values.whole.mul_(factor)
             _copy(self._values.pieces, gradients)
-
-    def _exchange(self, lossily: bool) -> None:
-        if lossily:
-            self._error.whole.copy_(self._values.whole)
-            self._lossy.exchange()
-        else:
-            self._error.whole.zero_()
-            mean_over_workers(self._values.whole, self._context)
-        self._errors_differ = self._owes = lossily
 
     @torch.no_grad()
     def even_out(self) -> None:

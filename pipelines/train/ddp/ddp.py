@@ -81,7 +81,11 @@ class DataParallel(Strategy):
                 if self._replicated and not self._in_memory:  # whose sums are complete when the hook returns
                     self.clock.exchange_after_backward(loss)
                 if rows is last:
-                    own_loss_sum, message = sums[0].clone(), self._send(sums)
+                    own_loss_sum = sums[0].clone()
+                    # In memory, workers' sums are added up together with the last bucket of gradients: a message took a sixth of the CPU
+                    # time of an MLP of 2 x 32.
+                    sends = self._context.world_size > 1 and not self._in_memory
+                    message = dist.all_reduce(sums, async_op=True) if sends else None
                 # The last backward pass also exchanges gradients.
                 self._update.backward(loss, averaged_over=1 if self._in_memory else self._context.world_size)
         self._check_gradients()
@@ -93,11 +97,6 @@ class DataParallel(Strategy):
             self._feedback.reduce(weight, self._update.unit, number)
         norm = self._update.apply(rate, weight, compute_grad_norm)
         return StepResult(norm, own_loss_sum, loss_sum, weight, rows_of_all, flags_of_all)
-
-    def _send(self, sums: Tensor) -> dist.Work | None:
-        """Begin to add up the workers' sums by a message, which took a sixth of the CPU time of an MLP of 2 x 32; in memory, that is done
-        together with the last bucket of gradients."""
-        return dist.all_reduce(sums, async_op=True) if self._context.world_size > 1 and not self._in_memory else None
 
     def assign_shards(self, shard_counts: tuple[int, ...]) -> None:
         self.mesh = replace(self.mesh, shard_counts=shard_counts)
@@ -121,6 +120,7 @@ class DataParallel(Strategy):
             self._feedback.load_state_dict(state["compression"])
 
     def _replicas(self) -> DistributedDataParallel:
+        """The loss with its all-reduce of gradients: in shared memory, if all workers are on CPUs and can map it. Collective."""
         assert self.mesh.workers_per_replica == 1, "gradients are summed over all workers, each of which holds a whole model"
         on_cpu = self._context.device.type == "cpu"
         replicated = DistributedDataParallel(self._loss, gradient_as_bucket_view=True, bucket_cap_mb=_CPU_BUCKET_MB if on_cpu else None)

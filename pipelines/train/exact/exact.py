@@ -23,7 +23,7 @@ from pipelines.tasks.base import Batch, Task, row_count
 from pipelines.train.buffers import ModelBuffers
 from pipelines.train.exact.gradient_reducer import GradientReducer
 from pipelines.train.passes import Passes, copy_aligned, seed
-from pipelines.train.step_clock import EXCHANGE, FORWARD
+from pipelines.train.step_clock import EXCHANGE
 from pipelines.train.step_statistics import FLAGS, Flags, StepResult
 from pipelines.train.strategy import Strategy
 from pipelines.train.update import Update
@@ -86,15 +86,11 @@ def check_passes(model: nn.Module, buffers: ModelBuffers, run: Callable[[], Tens
                 parameter.grad = None
     first, second = passes
     for name, values in first.items():
-        if name not in second or not _have_same_bits(values, second[name]):
+        if name not in second or not torch.equal(values.reshape(-1).view(torch.uint8), second[name].reshape(-1).view(torch.uint8)):
             raise ConfigError(
                 f"two passes over the same rows from the same state differ in {name}: a layer is not deterministic, or draws random "
                 "numbers that do not depend on torch's seed; draw them with torch, or set train.strategy to ddp"
             )
-
-
-def _have_same_bits(first: Tensor, second: Tensor) -> bool:
-    return torch.equal(first.reshape(-1).view(torch.uint8), second.reshape(-1).view(torch.uint8))
 
 
 class Exact(Strategy):
@@ -200,13 +196,6 @@ class Exact(Strategy):
 
     def _pass(self, microbatch: Batch, gradients: GradientReducer | None = None) -> Tensor:
         """Run forward and backward over a shard's rows. Returns loss, weight, rows, and 1 if there are rows: float64 of shape (4,)."""
-        sums = torch.zeros(2, dtype=torch.float64, device=self._context.device)
-        self.clock.enter(FORWARD)
-        for loss, weight, is_last in self._passes(microbatch):
-            sums += torch.stack([loss.detach().double(), weight.detach().double()])
-            if gradients is not None and is_last:
-                gradients.last_pass()
-            self._update.backward(loss)
-            self.clock.enter(FORWARD)
+        sums = self._passes.run(microbatch, self._update.backward, self.clock, gradients.last_pass if gradients is not None else None)
         rows = row_count(microbatch)
         return torch.cat([sums, sums.new_full((1,), rows), sums.new_full((1,), rows > 0)])
