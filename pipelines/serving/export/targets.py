@@ -16,7 +16,7 @@ import torch
 from torch import nn
 from torch.export import ExportedProgram, default_decompositions
 
-from pipelines.config.serving import EXPORTS, Export
+from pipelines.config.serving import Export, export_targets
 from pipelines.errors import ConfigError, ExportError
 from pipelines.serving.export.subject import Rows, Subject, to_tensors
 
@@ -61,10 +61,12 @@ Write = Callable[[Subject, Export, Path], TargetFiles]
 def target_writer(target: str) -> Write:
     """The function that writes a target. Raises ConfigError for an unknown one, and ExportError if a library that it needs is not
     installed."""
-    if target not in EXPORTS:
-        raise ConfigError(f"the target of the export is {target!r}; choose one of {', '.join(EXPORTS)}")
+    targets = export_targets()
+    if target not in targets:
+        raise ConfigError(f"the target of the export is {target!r}; choose one of {', '.join(targets)}")
+    module, _, function = targets[target].partition(":")
     try:
-        return import_module(EXPORTS[target]).write
+        return getattr(import_module(module), function)
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] == "pipelines":
             raise
