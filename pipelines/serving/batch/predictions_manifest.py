@@ -152,18 +152,16 @@ def find_base(filesystem: FileSystem, folder: str, settings: Mapping[str, Any], 
         base_sources = read_sources(filesystem, sources_path(f"{folder}/{earlier.snapshot}", earlier.attempt), earlier.sources_checksum)
         base_checksums = {name: Counter(file.checksum for file in files) for name, files in base_sources.items()}
         if all(counts <= checksums.get(name, Counter()) for name, counts in base_checksums.items()):
-            return earlier, {name: _without(files, base_checksums.get(name, Counter())) for name, files in sources.items()}
+            new_files: dict[str, list[Any]] = {name: [] for name in sources}
+            for name, files in sources.items():
+                covered = Counter(base_checksums.get(name, ()))
+                for file in files:
+                    if covered[file.checksum]:
+                        covered[file.checksum] -= 1
+                    else:
+                        new_files[name].append(file)
+            return earlier, {name: tuple(files) for name, files in new_files.items()}
     return None, sources
-
-
-def _without(files: tuple[Any, ...], checksums: Counter[str]) -> tuple[Any, ...]:
-    remaining, new_files = Counter(checksums), []
-    for file in files:
-        if remaining[file.checksum]:
-            remaining[file.checksum] -= 1
-        else:
-            new_files.append(file)
-    return tuple(new_files)
 
 
 def sweep(filesystem: FileSystem, folder: str) -> None:
