@@ -57,18 +57,14 @@ def is_authorized(authorization: str, digest: bytes | None, reads_pages: bool = 
     if digest is None:
         return True
     scheme, _, token = authorization.partition(" ")
-    if reads_pages and scheme.lower() == "basic":
-        scheme, token = "bearer", _password(token)
+    if reads_pages and scheme.lower() == "basic":  # user:password in base64 (RFC 7617)
+        scheme = "bearer"
+        try:
+            token = b64decode(token.strip(), validate=True).decode().partition(":")[2]
+        except ValueError:
+            token = ""
     request_digest = sha256(token.strip().encode("utf-8", "surrogateescape")).digest()
     return hmac.compare_digest(request_digest, digest) and scheme.lower() == "bearer"
-
-
-def _password(credentials: str) -> str:
-    """The password in the credentials of HTTP's scheme `Basic` (RFC 7617); empty if there is none."""
-    try:
-        return b64decode(credentials.strip(), validate=True).decode().partition(":")[2]
-    except ValueError:
-        return ""
 
 
 class RequestError(Exception):
@@ -121,7 +117,12 @@ def _split_rows(value: Any) -> list[Row]:
 def _column_rows(columns: Mapping[str, Any], inputs: pa.Schema, form: str) -> list[Row]:
     """Rows from lists of values by column, or one row from a value for each column."""
     kinds = {field.name: field.type for field in inputs}
-    has_many = {name: _depth(value) > (_list_levels(kinds[name]) if name in kinds else 0) for name, value in columns.items()}
+    has_many = {}
+    for name, value in columns.items():
+        depth, first = 0, value  # lists around the first value; an empty list counts as one
+        while isinstance(first, list):
+            depth, first = depth + 1, next((item for item in first if item is not None), None)
+        has_many[name] = depth > (_list_levels(kinds[name]) if name in kinds else 0)
     if not any(has_many.values()):
         return [dict(columns)]
     counts = {name: len(value) if has_many[name] else -1 for name, value in columns.items()}
@@ -134,14 +135,6 @@ def _column_rows(columns: Mapping[str, Any], inputs: pa.Schema, form: str) -> li
 
 def _list_levels(kind: pa.DataType) -> int:
     return 1 + _list_levels(kind.value_type) if is_list(kind) else 0
-
-
-def _depth(value: Any) -> int:
-    """How many lists are around the first value; an empty list counts as one."""
-    levels = 0
-    while isinstance(value, list):
-        levels, value = levels + 1, next((item for item in value if item is not None), None)
-    return levels
 
 
 async def read_body(declared: str, chunks: AsyncIterator[bytes], settings: Endpoint) -> bytes:

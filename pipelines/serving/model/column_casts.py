@@ -144,7 +144,7 @@ def _array_for(kind: pa.DataType, values: Values) -> pa.Array:
     try:
         return _array(values)
     except _FAULTS:
-        if types.is_floating(_element(kind)):
+        if types.is_floating(element_type(kind)):
             with suppress(*_FAULTS):
                 return _array(_as_floats(list(values)))
         raise
@@ -175,12 +175,13 @@ def _cast(values: Values, kind: pa.DataType) -> pa.Array:
     if types.is_decimal(array.type) and types.is_decimal(kind):  # as Spark's CAST; an unsafe one would truncate, and overflow unseen
         array = pc.round(array.cast(pa.decimal256(76, array.type.scale)), kind.scale, "half_towards_infinity")
     # Times arrive in nanoseconds, and numbers for floats are rounded; of float64 Arrow rounds decimals by itself. All else is exact.
-    rounds = _sort(kind) == "times" or types.is_floating(_element(kind))
+    rounds = _sort(kind) == "times" or types.is_floating(element_type(kind))
     return array.cast(kind, safe=not rounds)
 
 
-def _element(kind: pa.DataType) -> pa.DataType:
-    return _element(kind.value_type) if is_list(kind) else kind
+def element_type(kind: pa.DataType) -> pa.DataType:
+    """The type of the values in a list, or in lists within it; any other type as it is."""
+    return element_type(kind.value_type) if is_list(kind) else kind
 
 
 def _sort(kind: pa.DataType) -> str:
