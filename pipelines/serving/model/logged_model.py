@@ -2,7 +2,8 @@
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from hashlib import sha256
 from importlib.metadata import packages_distributions, version
 from importlib.util import find_spec
@@ -29,9 +30,17 @@ from pipelines.serving.model.predictor import Predictor
 from pipelines.serving.model.scoring import input_example, model_signature
 from pipelines.tracking.descriptions import model_name
 
-_TIME = (1980, 1, 1, 0, 0, 0)
-"""The earliest that the format has."""
-_UNIX, _READABLE_FILE = 3, 0o100644 << 16
+log = logging.getLogger(__name__)
+
+PACKAGE = Path(pipelines.__file__).parent
+FILES = {"config": "config.json", "manifest": "manifest.json"}
+WEIGHTS_FILE_BYTES = 5 * 10**9
+"""Weights of more bytes are several files, as in Hugging Face's libraries: some object stores take no larger ones in one request."""
+# Distributions of the modules that are imported for prediction.
+DISTRIBUTIONS = (
+    "mlflow", "numpy", "pandas", "pillow", "pyarrow", "pydantic", "PyYAML", "safetensors", "tokenizers", "torch", "torchmetrics",
+    "duckdb", "xxhash",
+)  # fmt: skip
 
 
 def write_archive(package: Path, archive: Path) -> None:
@@ -47,22 +56,9 @@ def write_zip(contents: Mapping[str, bytes], archive: Path) -> None:
     """
     with ZipFile(archive, "w", ZIP_STORED) as opened:
         for name in sorted(contents):
-            entry = ZipInfo(name, _TIME)
-            entry.create_system, entry.external_attr = _UNIX, _READABLE_FILE
+            entry = ZipInfo(name, (1980, 1, 1, 0, 0, 0))  # the earliest time that the format has
+            entry.create_system, entry.external_attr = 3, 0o100644 << 16  # a file of Unix that everyone can read
             opened.writestr(entry, contents[name])
-
-
-log = logging.getLogger(__name__)
-
-PACKAGE = Path(pipelines.__file__).parent
-FILES = {"config": "config.json", "manifest": "manifest.json"}
-WEIGHTS_FILE_BYTES = 5 * 10**9
-"""Weights of more bytes are several files, as in Hugging Face's libraries: some object stores take no larger ones in one request."""
-# Distributions of the modules that are imported for prediction.
-DISTRIBUTIONS = (
-    "mlflow", "numpy", "pandas", "pillow", "pyarrow", "pydantic", "PyYAML", "safetensors", "tokenizers", "torch", "torchmetrics",
-    "duckdb", "xxhash",
-)  # fmt: skip
 
 
 def load_predictor(artifacts: Mapping[str, str], digest: str) -> Predictor:
@@ -105,41 +101,38 @@ def read_model(folder: Path) -> tuple[ModelParts, str]:
 def _parts(files: Mapping[str, Path], digest: str) -> ModelParts:
     config, manifest, weights = (files[name] for name in (*FILES, "weights"))
     values = json.loads(config.read_bytes())
-    settings = _read_task(values["task"])
+    try:
+        settings = read_task(values["task"])
+    except ValueError as error:
+        raise MismatchError(f"task.kind is {values['task']['kind']}: {error}") from error
     served = read_files(weights)
     if (present := model_digest(served)) != digest:
         raise CorruptError(f"{weights} contains model {present[:12]}…, but {digest[:12]}… was logged; log it again with jobs/train.py")
     return ModelParts(settings, parse_manifest(manifest.read_bytes(), str(manifest)), served, values.get("decision", {}))
 
 
-def _read_task(task: dict[str, Any]) -> TaskSettings:
-    try:
-        return read_task(task)
-    except ValueError as error:
-        raise MismatchError(f"task.kind is {task['kind']}: {error}") from error
-
-
 def load_model(tracking_uri: str, uri: str) -> PyFuncModel:
     """Load a logged model by its URI, `models:/…`. Raises TrackingError if MLflow cannot load it."""
-    mlflow.set_tracking_uri(tracking_uri)
-    try:
+    with _model_errors(tracking_uri, uri, "loaded"):
         return mlflow.pyfunc.load_model(uri)
-    except (MlflowException, OSError) as error:
-        first_line = str(error).partition("\n")[0]
-        raise TrackingError(
-            f"model {uri} cannot be loaded from {tracking_uri}: {first_line}; start the server, or use the URI of a model that exists"
-        ) from error
 
 
 def download_model(tracking_uri: str, uri: str, folder: str | Path) -> Path:
     """Download a logged model by its URI, and return its folder below `folder`. Raises TrackingError if MLflow does not have it."""
+    with _model_errors(tracking_uri, uri, "read"):
+        return Path(mlflow.artifacts.download_artifacts(artifact_uri=uri, dst_path=str(folder), tracking_uri=tracking_uri))
+
+
+@contextmanager
+def _model_errors(tracking_uri: str, uri: str, done: str) -> Iterator[None]:
+    """Use this MLflow within the block, and turn its errors into a TrackingError."""
     mlflow.set_tracking_uri(tracking_uri)
     try:
-        return Path(mlflow.artifacts.download_artifacts(artifact_uri=uri, dst_path=str(folder), tracking_uri=tracking_uri))
+        yield
     except (MlflowException, OSError) as error:
         first_line = str(error).partition("\n")[0]
         raise TrackingError(
-            f"model {uri} cannot be read from {tracking_uri}: {first_line}; start the server, or use the URI of a model that exists"
+            f"model {uri} cannot be {done} from {tracking_uri}: {first_line}; start the server, or use the URI of a model that exists"
         ) from error
 
 
