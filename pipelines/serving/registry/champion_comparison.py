@@ -22,6 +22,8 @@ from pipelines.tasks.bind import build_task
 from pipelines.tasks.metrics.table import METRICS, NOT_A_NUMBER, ONE_CLASS, Value, prediction_metrics, roc_area
 from pipelines.tasks.supervised import Supervised
 
+WITHOUT_ROWS = "registry.compare to false, registry.slices to [] and registry.latency_ms to null"
+"""The settings that leave out every gate that needs rows."""
 Floats = NDArray[np.float64]
 Metric = Callable[[Floats], float]
 """A metric of rows as a function of their weights, float64 of shape (rows,)."""
@@ -80,10 +82,6 @@ def bootstrap_comparison(
     ones = np.ones(rows)
     # A sample of a small split may have rows of one class only, for which the AUC is not defined.
     return BootstrapComparison(candidate(ones), champion(ones), float(np.nanquantile(differences, 1 - confidence)))
-
-
-WITHOUT_ROWS = "registry.compare to false, registry.slices to [] and registry.latency_ms to null"
-"""The settings that leave out every gate that needs rows."""
 
 
 @dataclass(frozen=True)
