@@ -129,7 +129,9 @@ def save(model: onnx.ModelProto, path: Path) -> None:
     """Write a model with short names for inner values, without stack traces, shapes of inner values, names of nodes and attributes that
     have their default."""
     _remove_defaults(model)
-    if not _has_inner_graphs(model):
+    # A node may have a graph of its own, such as a loop: its names cannot be changed apart from the outer ones.
+    attributes = [attribute for node in model.graph.node for attribute in node.attribute]
+    if not model.functions and not any(attribute.HasField("g") or attribute.graphs for attribute in attributes):
         _shorten(model)
     onnx.checker.check_model(model)
     onnx.save(model, path)
@@ -164,12 +166,6 @@ def _remove_defaults(model: onnx.ModelProto) -> None:
             for attribute in list(node.attribute):
                 if attribute.name in schema and attribute == schema[attribute.name].default_value:
                     node.attribute.remove(attribute)
-
-
-def _has_inner_graphs(model: onnx.ModelProto) -> bool:
-    """Whether a node has a graph of its own, such as a loop: its names cannot be changed apart from the outer ones."""
-    attributes = [attribute for node in model.graph.node for attribute in node.attribute]
-    return bool(model.functions) or any(attribute.HasField("g") or attribute.graphs for attribute in attributes)
 
 
 def _remove_remarks(part: Any) -> None:

@@ -18,7 +18,6 @@ from typing import Any
 from pipelines.errors import ExportError
 from pipelines.serving.export.program import EXAMPLES
 from pipelines.serving.model.logged_model import write_zip
-from pipelines.tasks.base import Task
 
 LOCKSTEP = "pipelines"
 HEAVY = ("mlflow", "pydantic", "pyspark", "ray", "torch", "yaml")
@@ -80,31 +79,22 @@ class _Search:
                 self.add(name, importers)
 
     def _add_import(self, name: str, is_always: bool, importers: tuple[str, ...]) -> None:
-        top = name.partition(".")[0]
+        top, parent = name.partition(".")[0], name.rpartition(".")[0]
         if top in sys.stdlib_module_names:
             return
-        if top in self.packages or (top not in HEAVY and self._is_loose(top)):
-            self.add(_module_name(name), importers)
+        if top not in self.packages and top not in HEAVY and top not in self.installed and find_spec(top) is not None:
+            self.packages.add(top)  # of no distribution: it stands beside a user's encoders
+        if top in self.packages:
+            try:  # `from package import name` may mean a module
+                is_module = not parent or find_spec(name) is not None
+            except ModuleNotFoundError:  # the parent is no package
+                is_module = False
+            self.add(name if is_module else parent, importers)
         elif is_always and top in HEAVY:
             chain = " imports ".join((*importers, top))
             raise ExportError(f"{chain}, which an exported folder does without; import settings below `if TYPE_CHECKING:`")
         elif is_always:
             self.needs.add(top)
-
-    def _is_loose(self, top: str) -> bool:
-        """Whether a package belongs to no distribution, but stands beside a user's encoders."""
-        if top not in self.installed and find_spec(top) is not None:
-            self.packages.add(top)
-        return top in self.packages
-
-
-def _module_name(name: str) -> str:
-    """The module that has a name, or that is named: `from package import name` may mean either."""
-    parent = name.rpartition(".")[0]
-    try:
-        return name if not parent or find_spec(name) else parent
-    except ModuleNotFoundError:  # the parent is no package
-        return parent
 
 
 def _imports(tree: ast.AST, package: str, is_always: bool = True) -> Iterator[tuple[str, bool]]:
@@ -154,11 +144,6 @@ def write_script(folder: Path, modules: Modules, readme: str, examples: Mapping[
     write_zip(modules.files, folder / CODE)
     (folder / EXAMPLES).write_text(json.dumps(examples, indent=1, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
     (folder / README).write_text(readme, encoding="utf-8")
-
-
-def is_own_task(task: Task) -> bool:
-    """Whether the task is a user's class."""
-    return not type(task).__module__.startswith("pipelines.")
 
 
 def check_script(folder: Path, has_own_task: bool) -> str:
