@@ -116,9 +116,7 @@ def readme_text(name: str, manifest: Mapping[str, Any], query: str, examples: Ma
     described = [entry.get("encoded by") or entry["refuses"] for entry in manifest["inputs"]]
     encoders = [encoder["encoder"]["encoder"] for encoder in described]
     installed = packages_distributions()
-    packages = {installed.get(package, [package])[0] for package in modules.needs} | {
-        name for entry in described for name in entry["needs"]
-    }
+    packages = {installed.get(package, [package])[0] for package in modules.needs}.union(*(encoder["needs"] for encoder in described))
     template = Path(__file__).parent / "templates/readme.txt"
     return template.read_text(encoding="utf-8").format(
         name=name,

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import numpy as np
 import onnx
@@ -128,7 +127,13 @@ def runner(path: Path) -> Run:
 def save(model: onnx.ModelProto, path: Path) -> None:
     """Write a model with short names for inner values, without stack traces, shapes of inner values, names of nodes and attributes that
     have their default."""
-    _remove_defaults(model)
+    versions = {imported.domain: imported.version for imported in model.opset_import}
+    for node in model.graph.node:
+        if onnx.defs.has(node.op_type, node.domain):
+            schema = onnx.defs.get_schema(node.op_type, versions[node.domain], node.domain).attributes
+            for attribute in list(node.attribute):
+                if attribute.name in schema and attribute == schema[attribute.name].default_value:
+                    node.attribute.remove(attribute)
     # A node may have a graph of its own, such as a loop: its names cannot be changed apart from the outer ones.
     attributes = [attribute for node in model.graph.node for attribute in node.attribute]
     if not model.functions and not any(attribute.HasField("g") or attribute.graphs for attribute in attributes):
@@ -153,24 +158,10 @@ def _shorten(model: onnx.ModelProto) -> None:
     for constant in graph.initializer:
         (constant.name,) = shorten([constant.name])
     for part in (model, graph, *graph.node, *graph.initializer, *graph.input, *graph.output):
-        _remove_remarks(part)
+        part.ClearField("doc_string")
+        part.ClearField("metadata_props")
     graph.ClearField("value_info")
     graph.ClearField("quantization_annotation")
-
-
-def _remove_defaults(model: onnx.ModelProto) -> None:
-    versions = {imported.domain: imported.version for imported in model.opset_import}
-    for node in model.graph.node:
-        if onnx.defs.has(node.op_type, node.domain):
-            schema = onnx.defs.get_schema(node.op_type, versions[node.domain], node.domain).attributes
-            for attribute in list(node.attribute):
-                if attribute.name in schema and attribute == schema[attribute.name].default_value:
-                    node.attribute.remove(attribute)
-
-
-def _remove_remarks(part: Any) -> None:
-    part.ClearField("doc_string")
-    part.ClearField("metadata_props")
 
 
 def _look_up_bytes(graph: onnx.GraphProto) -> None:

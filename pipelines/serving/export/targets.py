@@ -122,14 +122,9 @@ def fault(target: str, error: BaseException) -> str:
     return f"{target} cannot express the network: {last}; {works}"
 
 
-_aten = torch.ops.aten
-_CROSS_ENTROPIES = (
-    _aten.cross_entropy_loss.default,
-    _aten.nll_loss_nd.default,
-    _aten.nll_loss.default,
-    _aten.nll_loss2d.default,
-    _aten.nll_loss_forward.default,
-    _aten.nll_loss2d_forward.default,
+_CROSS_ENTROPIES = tuple(
+    getattr(torch.ops.aten, name).default
+    for name in ("cross_entropy_loss", "nll_loss_nd", "nll_loss", "nll_loss2d", "nll_loss_forward", "nll_loss2d_forward")
 )
 
 
