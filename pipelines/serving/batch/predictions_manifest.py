@@ -81,19 +81,17 @@ class Predictions(Section):
         return "\n".join(lines)
 
 
-def check_row_counts(manifest: Predictions) -> None:
-    """Raises DatasetError, with the numbers, if a row is lost or comes twice."""
+def commit_predictions(attempt: Attempt, manifest: Predictions, sources: Sources) -> Predictions:
+    """Publish the manifest. Returns it, or that of another attempt at the same snapshot, which was faster.
+
+    Raises DatasetError, with the numbers, if a row is lost or comes twice.
+    """
     refused, rows_in_files = sum(manifest.refused.values()), (sum(manifest.files.values()), sum(manifest.quarantine.values()))
     if manifest.rows_in != manifest.rows_out + refused or (manifest.rows_out, refused) != rows_in_files:
         raise DatasetError(
             f"rows do not balance, so that nothing is committed: {manifest.rows_in:,} came in, {manifest.rows_out:,} were predicted and "
             f"{refused:,} refused; the files hold {rows_in_files[0]:,} and {rows_in_files[1]:,}; run again"
         )
-
-
-def commit_predictions(attempt: Attempt, manifest: Predictions, sources: Sources) -> Predictions:
-    """Publish the manifest. Returns it, or that of another attempt at the same snapshot, which was faster."""
-    check_row_counts(manifest)
     inside = f"{manifest.snapshot}/"
     named = {file.removeprefix(inside) for file in (*manifest.files, *manifest.quarantine) if file.startswith(inside)}
     remove_unnamed(attempt.filesystem, attempt.root, attempt.name, named)

@@ -51,21 +51,14 @@ def fitting_rows(rows: pd.DataFrame | Mapping[str, list[Any]] | pa.RecordBatch, 
         try:
             columns.append(_cast_column(values, field.type))
         except _FAULTS as error:
-            if _sort_of_all(values) not in (_sort(field.type), "null", "mixed"):
-                raise SourceError(_reason(field, error)) from error
+            with suppress(*_FAULTS):  # of a column whose values have several types, or none that Arrow knows
+                if _sort(_array(values).type) not in (_sort(field.type), "null"):
+                    raise SourceError(_reason(field, error)) from error
             faults: dict[int, str] = {}
             columns.append(pa.concat_arrays(_pieces(values, field, 0, faults)))
             reasons = {**faults, **reasons}
     table = pa.Table.from_arrays(columns, schema=schema)
     return table, pa.array([reasons.get(row) for row in range(len(table))] if reasons else pa.nulls(len(table)), pa.string())
-
-
-def _sort_of_all(values: Values) -> str:
-    """The sort of a whole column; "mixed" if its values have several, or none that Arrow knows."""
-    try:
-        return _sort(_array(values).type)
-    except _FAULTS:
-        return "mixed"
 
 
 def _pieces(values: Values, field: pa.Field, start: int, faults: dict[int, str]) -> list[pa.Array]:

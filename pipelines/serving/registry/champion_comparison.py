@@ -33,7 +33,14 @@ def class_metric(name: str, truth: NDArray[np.int64], probabilities: Floats) -> 
     """`auc` (of two classes) or `loss` of rows with these classes, shape (rows,), and predicted probabilities, shape
     (rows, classes)."""
     if name == "auc":
-        return _auc(truth == 1, probabilities[:, 1])
+        _, place = np.unique(probabilities[:, 1], return_inverse=True)
+        second, first = truth == 1, truth != 1
+
+        def area(weights: Floats) -> float:
+            """NaN without rows of both classes."""
+            return roc_area(*(np.bincount(place, weights * is_of_class)[::-1] for is_of_class in (second, first)))
+
+        return area
     chosen = probabilities[np.arange(len(truth)), truth]
     # A probability of 0 may be any below the spacing of numbers at 1: of two classes, one is computed as 1 minus the other.
     return _mean(-np.log(np.maximum(chosen, np.finfo(np.float64).eps)))
@@ -49,17 +56,6 @@ def quantity_metric(name: str, truth: Floats, predicted: Floats) -> Metric:
 
 def _mean(values: Floats) -> Metric:
     return lambda weights: float(values @ weights / weights.sum())
-
-
-def _auc(positive: NDArray[np.bool_], scores: Floats) -> Metric:
-    """The area under the ROC curve; NaN without rows of both classes."""
-    _, place = np.unique(scores, return_inverse=True)
-
-    def value(weights: Floats) -> float:
-        counts = (np.bincount(place, weights * is_of_class)[::-1] for is_of_class in (positive, ~positive))
-        return roc_area(*counts)
-
-    return value
 
 
 @dataclass(frozen=True)

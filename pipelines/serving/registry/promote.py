@@ -108,13 +108,6 @@ def lineage_gates(candidate: Candidate, digest: str, dataset: str) -> list[Gate]
     ]
 
 
-def commit_gates(config: Config, candidate: Candidate) -> list[Gate]:
-    """The gate of the code's commit, if the config has it."""
-    name = candidate.tags.get(GIT_COMMIT, "")
-    is_clean = bool(name) and not name.endswith("-dirty")
-    return [Gate("the commit of the code", is_clean, name or None, "a commit without -dirty")] if config.registry.clean_git else []
-
-
 @dataclass(frozen=True)
 class Promotion:
     """The result of `promote` or `rollback`."""
@@ -215,13 +208,16 @@ def _judge(config: Config, candidate: Candidate, rival: ModelVersion | None, fol
     files = download_model(uri, candidate.uri, folder / "candidate")
     with ModelProcess(files, "query") as model:
         about = model.about
+    name = candidate.tags.get(GIT_COMMIT, "")
+    is_clean = bool(name) and not name.endswith("-dirty")
+    commit = [Gate("the commit of the code", is_clean, name or None, "a commit without -dirty")] if settings.clean_git else []
     judgement = Judgement()
     judgement.add(
         "bounds", bounds(settings, candidate.metrics, reasons(candidate.tags)), "registry.at_least and registry.at_most are empty"
     )
     judgement.add("size", size_gates(settings, files), "registry.size_mb is not set")
     judgement.add("lineage", lineage_gates(candidate, about["digest"], about["dataset"]), "")
-    judgement.add("commit", commit_gates(config, candidate), "registry.clean_git is false")
+    judgement.add("commit", commit, "registry.clean_git is false")
     if target is None:
         judgement.not_checked |= dict.fromkeys(("sources", "skew"), no_rival) | skipped
     elif judgement.failures(()):
