@@ -45,7 +45,13 @@ class ModelProcess:
         self._writer: pa.RecordBatchStreamWriter | None = None
         self._reader: pa.RecordBatchStreamReader | None = None
         try:
-            self.about = self._read_description()
+            try:
+                self.about: dict[str, Any] = dict(json.loads(self._stdout.readline()))
+            except ValueError as error:
+                raise self._exit_error() from error
+            if kind := self.about.get("error"):
+                known, message = getattr(errors, kind, None), self.about["message"]
+                raise (known or CorruptError)(message if known else f"the model cannot be loaded: {kind}: {message}")
         except BaseException:
             self.close()
             raise
@@ -53,7 +59,7 @@ class ModelProcess:
         """SHA-256 of the weights."""
         self.rows_at_once: int | None = self.about.get("rows_at_once")
         """Rows of a batch beyond which predictions take much memory; None if there is no such number."""
-        self.inputs, self.outputs = _schema(self.about["inputs"]), _schema(self.about["outputs"])
+        self.inputs, self.outputs = (pa.ipc.read_schema(pa.py_buffer(bytes.fromhex(self.about[name]))) for name in ("inputs", "outputs"))
 
     def predict(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Predictions and `refused`, one row per row. `rows` have the columns `inputs`, or numbers of other types, which are cast; a row
@@ -95,16 +101,6 @@ class ModelProcess:
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def _read_description(self) -> dict[str, Any]:
-        try:
-            about = dict(json.loads(self._stdout.readline()))
-        except ValueError as error:
-            raise self._exit_error() from error
-        if "error" in about:
-            kind = getattr(errors, about["error"], None)
-            raise (kind or CorruptError)(about["message"] if kind else f"the model cannot be loaded: {about['error']}: {about['message']}")
-        return about
-
     def _exit_error(self) -> LockstepError:
         """The error of a process that ended on its own."""
         self._process.kill()
@@ -112,7 +108,3 @@ class ModelProcess:
         self._log.seek(0)
         lines = self._log.read().decode(errors="replace").strip().splitlines()
         return errors.DatasetError(f"the process of the model ended with {code}: {lines[-1] if lines else 'it printed nothing'}; run again")
-
-
-def _schema(text: str) -> pa.Schema:
-    return pa.ipc.read_schema(pa.py_buffer(bytes.fromhex(text)))
