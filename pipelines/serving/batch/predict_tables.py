@@ -136,10 +136,9 @@ def _predict(
     try:
         job = Job(attempt, model.archive.name, model.takes, keep)
         with stages("predict"), source_errors(source.config.source):
-            manifest = _write(spark, source.select(new_files) if base else source, model, job, snapshot)
+            manifest = _write(spark, source.select(new_files) if base else source, model, job, snapshot, settings)
         check_unchanged(source.tables, before)
-        about = {"model": model.uri, "model_digest": model.about["digest"], "dataset_digest": model.about["dataset"]}
-        manifest = _merge(manifest, base).model_copy(update={**about, "settings": settings})
+        manifest = _merge(manifest, base) if base else manifest
         with stages("commit"):
             manifest = output.commit_predictions(attempt, manifest, sources)
     except BaseException:
@@ -167,10 +166,29 @@ def _settings(spark: SparkSession, source: InputTables, model: Model, keep: tupl
     return {"format": output.FORMAT, "model": model.files_digest, "takes": model.takes, "tables": tables, "keep": list(keep), **query}
 
 
-def _write(spark: SparkSession, source: InputTables, model: Model, job: Job, snapshot: str) -> Predictions:
+def _write(spark: SparkSession, source: InputTables, model: Model, job: Job, snapshot: str, settings: dict[str, Any]) -> Predictions:
     """Predict all rows of the input. Returns the manifest of the files."""
-    if not source.tables:
-        return _manifest([], Report(), 0, 0, job, snapshot)
+    files, report, rows_parsed, rows_in = _predict_rows(spark, source, model, job) if source.tables else ([], Report(), 0, 0)
+    return Predictions(
+        snapshot=snapshot,
+        attempt=job.attempt.name,
+        model=model.uri,
+        model_digest=model.about["digest"],
+        dataset_digest=model.about["dataset"],
+        settings=settings,
+        inputs={},
+        files={f"{snapshot}/{file}": rows for file, rows in sorted(files)},
+        quarantine={f"{snapshot}/{file}": rows for file, rows in sorted(report.quarantine.items())},
+        rows_parsed=rows_parsed,
+        rows_in=rows_in,
+        rows_out=report.accepted,
+        refused=dict(sorted(report.refused.items())),
+        versions={package: version(package) for package in ("pyspark", "pyarrow")},
+    )
+
+
+def _predict_rows(spark: SparkSession, source: InputTables, model: Model, job: Job) -> tuple[list[tuple[str, int]], Report, int, int]:
+    """The files with their rows, the report of the tasks, and how many records were parsed and rows came in."""
     tables = read_tables(spark, source.tables, suit_columns)
     unfit = source.complete_views(spark, job.takes)
     malformed = Report()
@@ -190,32 +208,11 @@ def _write(spark: SparkSession, source: InputTables, model: Model, job: Job, sna
     check_quarantined(report.accepted + sum(faults.values()), faults, settings.max_quarantined, report.samples)
     # Tables count their rows apart from the tasks; a query's rows are counted by the tasks only.
     rows_in = tables.rows_parsed if job.takes == "rows" else report.accepted + report.refused.total()
-    return _manifest([(row.file, row.rows) for row in task_rows if row.file], report, tables.rows_parsed, rows_in, job, snapshot)
+    return [(row.file, row.rows) for row in task_rows if row.file], report, tables.rows_parsed, rows_in
 
 
-def _manifest(files: list[tuple[str, int]], report: Report, parsed: int, rows_in: int, job: Job, snapshot: str) -> Predictions:
-    return Predictions(
-        snapshot=snapshot,
-        attempt=job.attempt.name,
-        model="",
-        model_digest="",
-        dataset_digest="",
-        settings={},
-        inputs={},
-        files={f"{snapshot}/{file}": rows for file, rows in sorted(files)},
-        quarantine={f"{snapshot}/{file}": rows for file, rows in sorted(report.quarantine.items())},
-        rows_parsed=parsed,
-        rows_in=rows_in,
-        rows_out=report.accepted,
-        refused=dict(sorted(report.refused.items())),
-        versions={package: version(package) for package in ("pyspark", "pyarrow")},
-    )
-
-
-def _merge(new: Predictions, base: Predictions | None) -> Predictions:
+def _merge(new: Predictions, base: Predictions) -> Predictions:
     """The output of all files: of those that were predicted now, and of those that `base` covers."""
-    if base is None:
-        return new
     refused = {reason: base.refused.get(reason, 0) + new.refused.get(reason, 0) for reason in sorted({*base.refused, *new.refused})}
     counts = {name: getattr(base, name) + getattr(new, name) for name in ("rows_parsed", "rows_in", "rows_out")}
     files, quarantine = {**base.files, **new.files}, {**base.quarantine, **new.quarantine}
