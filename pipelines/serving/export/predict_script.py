@@ -22,6 +22,18 @@ from pipelines.serving.model.logged_model import write_zip
 LOCKSTEP = "pipelines"
 HEAVY = ("mlflow", "pydantic", "pyspark", "ray", "torch", "yaml")
 """Packages that an exported folder does without, as its code may not import them."""
+SCRIPT, CODE, README = "predict.py", "code.zip", "README.md"
+TOLERANCE = 1e-3
+"""Permitted difference of a number in a prediction; relative, for numbers beyond 1. Networks in floats differ in their last bits."""
+PROGRAM = "pipelines.serving.export.program"
+_CHECK_SECONDS = 300
+_WITHOUT_HEAVY = f"""
+import runpy, sys
+sys.modules.update(dict.fromkeys({HEAVY!r}))
+del sys.argv[0]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+"""Runs a script as where packages that an exported folder does without are not installed."""
 
 
 @dataclass(frozen=True)
@@ -111,20 +123,6 @@ def _imports(tree: ast.AST, package: str, is_always: bool = True) -> Iterator[tu
                 yield from _imports(ast.Module(orelse, []), package, is_always)
             case _:
                 yield from _imports(node, package, is_always and not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
-
-
-SCRIPT, CODE, README = "predict.py", "code.zip", "README.md"
-TOLERANCE = 1e-3
-"""Permitted difference of a number in a prediction; relative, for numbers beyond 1. Networks in floats differ in their last bits."""
-PROGRAM = "pipelines.serving.export.program"
-_CHECK_SECONDS = 300
-_WITHOUT_HEAVY = f"""
-import runpy, sys
-sys.modules.update(dict.fromkeys({HEAVY!r}))
-del sys.argv[0]
-runpy.run_path(sys.argv[0], run_name="__main__")
-"""
-"""Runs a script as where packages that an exported folder does without are not installed."""
 
 
 def script_modules(description: Mapping[str, Any]) -> Modules:

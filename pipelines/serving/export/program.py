@@ -36,6 +36,9 @@ _FAULTS = (ValueError, TypeError, ArithmeticError, NotImplementedError)
 """What Python and Arrow raise for a value of another type."""
 _FLOATS: dict[int, Any] = {16: np.float16, 32: np.float32, 64: np.float64}
 Read = Callable[[Any], Any]
+EXAMPLES = "examples.json"
+Predict = Callable[[Sequence[Mapping[str, Any]]], list[dict[str, Any]]]
+_BATCH_ROWS = 1_024
 
 
 def rows_from_json(rows: Sequence[Mapping[str, Any]], schema: pa.Schema, first: int = 0) -> pa.Table:
@@ -139,10 +142,6 @@ def json_value(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-EXAMPLES = "examples.json"
-Predict = Callable[[Sequence[Mapping[str, Any]]], list[dict[str, Any]]]
-
-
 def check_examples(folder: Path, predict: Predict, inexact: Collection[str] = ()) -> str:
     """A line that says how many examples agree, without the columns that are `inexact`. Raises ValueError for the first one that does not.
     A model in 8 bits need not agree in numbers: of its examples, those that are refused must be the same."""
@@ -177,9 +176,6 @@ def _differences(value: Any, expected: Any, tolerance: float) -> Iterator[str]:
             yield f"{value} instead of {expected}"
     elif value != expected:
         yield f"{value!r:.80} instead of {expected!r:.80}"
-
-
-_BATCH_ROWS = 1_024
 
 
 class Model:

@@ -22,6 +22,16 @@ from pipelines.serving.export.subject import Rows, Subject, to_tensors
 
 Run = Callable[[Mapping[str, np.ndarray]], np.ndarray]
 """Computes the network's output, shape (rows, …), from a batch of the columns that the written model takes."""
+_NO_OPERATOR = re.compile(
+    r"No ONNX function found for <OpOverload\(op='([\w.]+)'|No lowering found for\s+([\w.:]+)|Missing operator: \[\d+\] ([\w:.]+)"
+)
+"""Messages of torch.onnx, torchax and ExecuTorch about an operator that they lack."""
+_SUMMARY = re.compile(r"(?:<class ')?([\w.]*(?:Error|Exception))(?:'>)?: (.+)")
+"""A line with the class and the message of an error: the last of a traceback, or that of torch.onnx, which explains how to report it."""
+_CROSS_ENTROPIES = tuple(
+    getattr(torch.ops.aten, name).default
+    for name in ("cross_entropy_loss", "nll_loss_nd", "nll_loss", "nll_loss2d", "nll_loss_forward", "nll_loss2d_forward")
+)
 
 
 @dataclass(frozen=True)
@@ -74,14 +84,6 @@ def target_writer(target: str) -> Write:
         raise ExportError(f"--to {target} needs {error.name}, which is not installed; pip install 'lockstep-pipelines[{extra}]'") from error
 
 
-_NO_OPERATOR = re.compile(
-    r"No ONNX function found for <OpOverload\(op='([\w.]+)'|No lowering found for\s+([\w.:]+)|Missing operator: \[\d+\] ([\w:.]+)"
-)
-"""Messages of torch.onnx, torchax and ExecuTorch about an operator that they lack."""
-_SUMMARY = re.compile(r"(?:<class ')?([\w.]*(?:Error|Exception))(?:'>)?: (.+)")
-"""A line with the class and the message of an error: the last of a traceback, or that of torch.onnx, which explains how to report it."""
-
-
 @contextmanager
 def silent() -> Iterator[None]:
     """Suppress the lines and warnings that torch's exporter prints for every model."""
@@ -120,12 +122,6 @@ def fault(target: str, error: BaseException) -> str:
     summary = next(filter(None, map(_SUMMARY.match, reversed(lines))), None)
     last = ": ".join(summary.groups()) if summary else lines[-1]
     return f"{target} cannot express the network: {last}; {works}"
-
-
-_CROSS_ENTROPIES = tuple(
-    getattr(torch.ops.aten, name).default
-    for name in ("cross_entropy_loss", "nll_loss_nd", "nll_loss", "nll_loss2d", "nll_loss_forward", "nll_loss2d_forward")
-)
 
 
 def trace(network: nn.Module, rows: Rows, shapes: Mapping[str, Mapping[int, Any]] | None) -> ExportedProgram:

@@ -27,6 +27,9 @@ from pipelines.tracking.models import resolve_version
 log = logging.getLogger(__name__)
 
 _TOO_LATE = "no replica has answered in time; send the request again"
+PATIENT = {"RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60", "RAY_SERVE_PROXY_HEALTH_CHECK_TIMEOUT_S": "60"}
+"""For a Ray that we start: on a busy machine, the HTTP server was stopped after 5 seconds, while it still imported Ray."""
+QUIET = {"log_level": "ERROR", "enable_access_log": False}
 
 
 def variables(folder: Path, settings: Endpoint) -> dict[str, str]:
@@ -61,11 +64,6 @@ def variables(folder: Path, settings: Endpoint) -> dict[str, str]:
         "RAY_SERVE_HAPROXY_METRICS_PORT": str(metrics),
         "RAY_SERVE_HAPROXY_STATS_PORT": str(statistics),
     }
-
-
-PATIENT = {"RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60", "RAY_SERVE_PROXY_HEALTH_CHECK_TIMEOUT_S": "60"}
-"""For a Ray that we start: on a busy machine, the HTTP server was stopped after 5 seconds, while it still imported Ray."""
-QUIET = {"log_level": "ERROR", "enable_access_log": False}
 
 
 @contextmanager
