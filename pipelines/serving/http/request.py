@@ -21,9 +21,9 @@ from pipelines.config.serving import Endpoint
 from pipelines.data.features.raw import is_list
 from pipelines.errors import ConfigError
 
-TOKEN_VARIABLE = "LOCKSTEP_TOKEN"
+TOKEN_ENV = "LOCKSTEP_TOKEN"
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
-_MIN_TOKEN_LENGTH = 16
+_MIN_LENGTH = 16
 ROWS, SPLIT, INSTANCES, INPUTS = FORMS = ("dataframe_records", "dataframe_split", "instances", "inputs")
 SHAPE = f'send {{"{ROWS}": [{{"column": value, …}}, …]}}'
 Row = dict[str, Any]
@@ -42,17 +42,15 @@ def token_digest(settings: Endpoint) -> bytes | None:
                 f"endpoint.token_file is {settings.token_file}, which cannot be read: {error}; name a file with the token"
             ) from error
     else:
-        token = os.environ.get(TOKEN_VARIABLE, "").strip()
+        token = os.environ.get(TOKEN_ENV, "").strip()
     if not token and not settings.token_file:
         if settings.host in _LOOPBACK:
             return None
         raise ConfigError(
-            f"endpoint.host is {settings.host}, which other machines can reach, without a token; set endpoint.token_file or {TOKEN_VARIABLE}"
+            f"endpoint.host is {settings.host}, which other machines can reach, without a token; set endpoint.token_file or {TOKEN_ENV}"
         )
-    if len(token) < _MIN_TOKEN_LENGTH:
-        raise ConfigError(
-            f"the endpoint's token has {len(token)} characters; it must have at least {_MIN_TOKEN_LENGTH}: openssl rand -hex 32"
-        )
+    if len(token) < _MIN_LENGTH:
+        raise ConfigError(f"the endpoint's token has {len(token)} characters; it must have at least {_MIN_LENGTH}: openssl rand -hex 32")
     return sha256(token.encode()).digest()
 
 
