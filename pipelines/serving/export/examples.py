@@ -63,10 +63,11 @@ def _accepts(readers: Mapping[str, FittedEncoder], field: pa.Field, value: Any) 
         column = pa.array([value], field.type)
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
         return False
-    tables = [pa.table(dict.fromkeys(fitted.inputs, column)) for fitted in readers.values()]
-    return all(
-        Encoders({name: fitted}).encode(table)[1][0].as_py() is None for (name, fitted), table in zip(readers.items(), tables, strict=True)
-    )
+    for name, fitted in readers.items():
+        _, reasons = Encoders({name: fitted}).encode(pa.table(dict.fromkeys(fitted.inputs, column)))
+        if reasons[0].as_py() is not None:
+            return False
+    return True
 
 
 def _candidates(kind: pa.DataType, readers: Sequence[FittedEncoder], profile: Mapping[str, Any]) -> Iterator[Any]:

@@ -76,19 +76,19 @@ class _Search:
         content: bytes = loader.get_data(spec.origin)
         path = name.replace(".", "/")
         self.files[f"{path}/__init__.py" if spec.submodule_search_locations else f"{path}.py"] = content
-        self._add_packages(name, (*importers, name))
+        importers = (*importers, name)
+        parent = name
+        while parent := parent.rpartition(".")[
+            0
+        ]:  # Lockstep's are empty unless something is imported from them, as are those without a file
+            parent_spec = find_spec(parent)
+            if parent.partition(".")[0] == LOCKSTEP or parent_spec is None or not parent_spec.origin:
+                self.files.setdefault(f"{parent.replace('.', '/')}/__init__.py", b"")
+            else:
+                self.add(parent, importers)
         package = name if spec.submodule_search_locations else name.rpartition(".")[0]
         for imported, is_always in _imports(ast.parse(content), package):
-            self._add_import(imported, is_always, (*importers, name))
-
-    def _add_packages(self, name: str, importers: tuple[str, ...]) -> None:
-        """The packages that a module is in. Lockstep's are empty unless something is imported from them, as are those without a file."""
-        while name := name.rpartition(".")[0]:
-            spec = find_spec(name)
-            if name.partition(".")[0] == LOCKSTEP or spec is None or not spec.origin:
-                self.files.setdefault(f"{name.replace('.', '/')}/__init__.py", b"")
-            else:
-                self.add(name, importers)
+            self._add_import(imported, is_always, importers)
 
     def _add_import(self, name: str, is_always: bool, importers: tuple[str, ...]) -> None:
         top, parent = name.partition(".")[0], name.rpartition(".")[0]

@@ -73,9 +73,6 @@ class ModelProcess:
         columns = pa.RecordBatch.from_arrays(
             [column.combine_chunks() for column in table.filter(pc.is_null(unfit)).columns], schema=self.inputs
         )
-        return insert_refused_rows(self._answer(columns), unfit, self.outputs.names[-1])
-
-    def _answer(self, columns: pa.RecordBatch) -> pa.RecordBatch:
         try:
             if self._writer is None:
                 self._writer = pa.ipc.new_stream(self._stdin, self.inputs)
@@ -83,9 +80,10 @@ class ModelProcess:
             self._stdin.flush()
             if self._reader is None:
                 self._reader = pa.ipc.open_stream(self._stdout)
-            return self._reader.read_next_batch()
+            predicted = self._reader.read_next_batch()
         except (OSError, ValueError, StopIteration, pa.ArrowException) as error:
             raise self._exit_error() from error
+        return insert_refused_rows(predicted, unfit, self.outputs.names[-1])
 
     def close(self) -> None:
         self._process.kill()
