@@ -78,9 +78,8 @@ class _Search:
         self.files[f"{path}/__init__.py" if spec.submodule_search_locations else f"{path}.py"] = content
         importers = (*importers, name)
         parent = name
-        while parent := parent.rpartition(".")[
-            0
-        ]:  # Lockstep's are empty unless something is imported from them, as are those without a file
+        # Lockstep's packages are empty unless something is imported from them, as are those without a file.
+        while parent := parent.rpartition(".")[0]:
             parent_spec = find_spec(parent)
             if parent.partition(".")[0] == LOCKSTEP or parent_spec is None or not parent_spec.origin:
                 self.files.setdefault(f"{parent.replace('.', '/')}/__init__.py", b"")
