@@ -12,7 +12,7 @@ from test_strategy_folders import constants
 
 from pipelines.config.features import ENCODERS
 from pipelines.config.kinds import Kinds
-from pipelines.config.serving import EXPORTS, export_targets
+from pipelines.config.serving import EXPORTS, Export, export_targets
 from pipelines.config.slices import ROOMS, inner_packages, slice_modules
 from pipelines.config.source.source import TABLES
 from pipelines.config.tasks.task import TASKS
@@ -144,6 +144,13 @@ def test_other_packages_register_targets_of_exports_which_messages_list_without_
     code += "try:\n    export('export', ['conf/adult.yaml', '--run', 'x', '--to', 'y'])\nexcept ConfigError as error:\n    print(error)\n"
     message, has_torch = answers(ROOT, f"{code}print('torch' in sys.modules)", tmp_path)
     assert message.endswith(f"one of {', '.join([*export_targets(), 'tape'])}") and has_torch == "False"
+
+
+def test_a_recorded_config_may_have_settings_of_a_target_that_is_gone() -> None:
+    values = {"path": "folder", "gone": {"rows": 1}}
+    assert Export.model_validate(values, context={"recorded": True}).path == "folder"
+    with pytest.raises(ValueError, match="gone"):
+        Export.model_validate(values)
 
 
 def test_a_package_that_cannot_be_imported_is_named_and_all_else_works(tmp_path: Path) -> None:
