@@ -49,20 +49,19 @@ def rows_from_json(rows: Sequence[Mapping[str, Any]], schema: pa.Schema, first: 
             raise ValueError(f"row {number} is {row!r:.80}, and a row is a JSON object")
         if missing := next((name for name in schema.names if name not in row), None):
             raise ValueError(f"row {number} has no column {missing}; a row has {', '.join(schema.names)}, with null for what is missing")
-    return pa.Table.from_arrays([_column([row[field.name] for row in rows], field, first) for field in schema], schema=schema)
-
-
-def _column(values: Sequence[Any], field: pa.Field, first: int) -> pa.Array:
-    read = _reader(field.type)
-    try:
-        return pa.array([read(value) for value in values], field.type)
-    except _FAULTS:
-        for number, value in enumerate(values, first):
-            try:
-                pa.array([read(value)], field.type)
-            except _FAULTS as error:
-                raise ValueError(f"row {number}: column {field.name} takes {field.type}, and this is {value!r:.80}") from error
-        raise
+    columns = []
+    for field in schema:
+        read, values = _reader(field.type), [row[field.name] for row in rows]
+        try:
+            columns.append(pa.array([read(value) for value in values], field.type))
+        except _FAULTS:
+            for number, value in enumerate(values, first):
+                try:
+                    pa.array([read(value)], field.type)
+                except _FAULTS as error:
+                    raise ValueError(f"row {number}: column {field.name} takes {field.type}, and this is {value!r:.80}") from error
+            raise
+    return pa.Table.from_arrays(columns, schema=schema)
 
 
 def _reader(kind: pa.DataType) -> Read:
