@@ -64,8 +64,9 @@ def drop_missing_columns(
             ddl = _ddl(settings)
             if ddl or name in names:
                 schema = parse_schema(name, ddl) if ddl else raw_tables(config.source)[name].empty(spark).schema
-                known = {column.lower() for column in schema.names}
-                schemas[name] = StructType([*schema, *(field for field in lacking.get(name, ()) if field.name.lower() not in known)])
+                names_in_schema = {column.lower() for column in schema.names}
+                more = [field for field in lacking.get(name, ()) if field.name.lower() not in names_in_schema]
+                schemas[name] = StructType([*schema, *more])
         return _row_reads(config, model, schemas) if model.takes == "rows" else _query_reads(spark, config, schemas, expect)
 
     for name in names:

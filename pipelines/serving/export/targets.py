@@ -1,4 +1,4 @@
-"""What the targets of an export share: their results, and networks as programs of torch.export, with errors of exporters in one line."""
+"""Shared by the targets of an export: their results, and networks as programs of torch.export, with errors of exporters in one line."""
 
 import logging
 import re

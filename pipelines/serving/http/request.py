@@ -1,5 +1,4 @@
-"""What a request carries: the token, which is compared with that of the endpoint, and rows, in one of MLflow's forms, or a reason to refuse
-it.
+"""The token of a request, which is compared with that of the endpoint, and its rows, in one of MLflow's forms, or a reason to refuse it.
 
 MLflow takes rows as JSON in several forms: records, a split data frame, and TensorFlow's `instances` and `inputs`. They mean the same as
 to `mlflow models serve`: `instances` and `inputs` are rows, or columns, or the values of a single column.

@@ -50,8 +50,8 @@ class ModelProcess:
             except ValueError as error:
                 raise self._exit_error() from error
             if kind := self.about.get("error"):
-                known, message = getattr(errors, kind, None), self.about["message"]
-                raise (known or CorruptError)(message if known else f"the model cannot be loaded: {kind}: {message}")
+                error_class, message = getattr(errors, kind, None), self.about["message"]
+                raise (error_class or CorruptError)(message if error_class else f"the model cannot be loaded: {kind}: {message}")
         except BaseException:
             self.close()
             raise
