@@ -152,7 +152,7 @@ def find_base(filesystem: FileSystem, folder: str, settings: Mapping[str, Any], 
         if all(counts <= checksums.get(name, Counter()) for name, counts in base_checksums.items()):
             new_files: dict[str, list[Any]] = {name: [] for name in sources}
             for name, files in sources.items():
-                covered = Counter(base_checksums.get(name, ()))
+                covered = Counter(base_checksums.get(name, Counter[str]()))
                 for file in files:
                     if covered[file.checksum]:
                         covered[file.checksum] -= 1

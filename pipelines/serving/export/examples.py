@@ -108,7 +108,7 @@ def _vocabulary_values(kind: pa.DataType, fitted: FittedEncoder) -> Iterator[Any
 def _numbers(kind: pa.DataType, readers: Sequence[FittedEncoder], profile: Mapping[str, Any]) -> Iterator[Any]:
     """The points at which encoders decide, with their neighbours; the mean of the column, where trees often decide, its range, and numbers
     that it might have, as far as the profile says. Integers and decimals are rounded down."""
-    numbers = []
+    numbers: list[float] = []
     for fitted in readers:
         points = fitted.state.get("edges") or fitted.state.get("points") or []
         for point in points[:: max(len(points) // _EDGES, 1)][:_EDGES]:

@@ -8,6 +8,7 @@ import logging
 import math
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, datetime
 from itertools import islice
@@ -73,11 +74,10 @@ class ServedModel:
         """Predict rows that need no others. If one lacks a column or has a value of another type, the rows are converted one by one, and
         predicted together, since prediction takes longer than conversion."""
         inputs = self.predictor.inputs
-        try:
+        with suppress(SourceError):
             return _json_rows(self.predictor.predict(to_arrow(_columns(rows, inputs), inputs)))
-        except SourceError:
-            reasons: dict[int, str] = {}
-            tables: list[pa.Table] = []
+        reasons: dict[int, str] = {}
+        tables: list[pa.Table] = []
         for number, row in enumerate(rows):
             try:
                 tables.append(to_arrow(_columns([row], inputs), inputs))
