@@ -36,12 +36,19 @@ from pipelines.etl.quarantine import write_malformed
 from pipelines.etl.read import check_unchanged
 from pipelines.etl.splits.splits import raw_schema
 from pipelines.etl.windows import check_order
-from pipelines.serving.batch import predictions_manifest as output
 from pipelines.serving.batch.fetched_model import Model, fetch_model, name_features
 from pipelines.serving.batch.input_tables import InputTables, check_windows_are_complete, open_input, set_input_paths
 from pipelines.serving.batch.missing_columns import columns_read
 from pipelines.serving.batch.parquet_input import detect_formats, schema_of_rows
-from pipelines.serving.batch.predictions_manifest import Predictions
+from pipelines.serving.batch.predictions_manifest import (
+    FORMAT,
+    Predictions,
+    commit_predictions,
+    file_count,
+    find_base,
+    read_predictions,
+    sweep,
+)
 from pipelines.serving.batch.worker import WRITTEN, Job, predict_rows
 from pipelines.serving.model.column_casts import misfits
 from pipelines.serving.model.predictor import REFUSED
@@ -125,14 +132,14 @@ def _predict(
     filesystem, folder = storage.locate(place)
     snapshot = sha256(json.dumps([settings, source.identity(sources)], sort_keys=True).encode()).hexdigest()[:12]
     attempt = Attempt(filesystem, f"{folder}/{snapshot}", uuid4().hex[:8])
-    if earlier := output.read_predictions(filesystem, attempt.root):
+    if earlier := read_predictions(filesystem, attempt.root):
         log.info("%s is up to date", attempt.root)
         confirm(filesystem, attempt.root)
         return earlier
     storage.check_creation(filesystem, folder)
-    base, new_files = output.find_base(filesystem, folder, settings, sources) if source.is_separable(sources) else (None, sources)
+    base, new_files = find_base(filesystem, folder, settings, sources) if source.is_separable(sources) else (None, sources)
     if base:
-        log.info("%s covers %d files; %d are new", base.snapshot, output.file_count(base), sum(map(len, new_files.values())))
+        log.info("%s covers %d files; %d are new", base.snapshot, file_count(base), sum(map(len, new_files.values())))
     try:
         job = Job(attempt, model.archive.name, model.takes, keep)
         with stages("predict"), source_errors(source.config.source):
@@ -140,16 +147,16 @@ def _predict(
         check_unchanged(source.tables, before)
         manifest = _merge(manifest, base) if base else manifest
         with stages("commit"):
-            manifest = output.commit_predictions(attempt, manifest, sources)
+            manifest = commit_predictions(attempt, manifest, sources)
     except BaseException:
         with suppress(DatasetError, OSError):
-            committed = output.read_predictions(filesystem, attempt.root)
+            committed = read_predictions(filesystem, attempt.root)
             if committed is None or committed.attempt != attempt.name:
                 stop_tasks()
                 remove_attempt(filesystem, attempt.root, attempt.name)
         raise
     with suppress(DatasetError, OSError):
-        output.sweep(filesystem, folder)
+        sweep(filesystem, folder)
     return manifest
 
 
@@ -163,7 +170,7 @@ def _settings(spark: SparkSession, source: InputTables, model: Model, keep: tupl
     if query and section.windows:
         query["windows"] = section.windows.model_dump(mode="json")
     tables = {name: dumped["tables"][name] for name in source.tables}
-    return {"format": output.FORMAT, "model": model.files_digest, "takes": model.takes, "tables": tables, "keep": list(keep), **query}
+    return {"format": FORMAT, "model": model.files_digest, "takes": model.takes, "tables": tables, "keep": list(keep), **query}
 
 
 def _write(spark: SparkSession, source: InputTables, model: Model, job: Job, snapshot: str, settings: dict[str, Any]) -> Predictions:
