@@ -102,11 +102,12 @@ def verify(program: str, arguments: list[str]) -> None:
 
 def export(program: str, arguments: list[str]) -> None:
     """Write the model of a run for other software or hardware, and compare it on every test row."""
-    from pipelines.config.serving import EXPORTS
+    from pipelines.config.serving import export_targets
 
-    options, config = read_flags(program, f"--run RUN_ID --to {'|'.join(EXPORTS)}", {"--run": _TEXT, "--to": _TEXT}, arguments)
-    if not options.run or options.to not in EXPORTS:
-        raise ConfigError(f"--run is {options.run!r} and --to {options.to!r}; name a finished training, and one of {', '.join(EXPORTS)}")
+    targets = export_targets()
+    options, config = read_flags(program, f"--run RUN_ID --to {'|'.join(targets)}", {"--run": _TEXT, "--to": _TEXT}, arguments)
+    if not options.run or options.to not in targets:
+        raise ConfigError(f"--run is {options.run!r} and --to {options.to!r}; name a finished training, and one of {', '.join(targets)}")
     from pipelines.api import export
 
     export(config, options.run, options.to)

@@ -31,6 +31,7 @@ COLOURS = {
     "formats": "#b45309",
     "launch": "#b45309",
     "serving": "#6d28d9",
+    "exports": "#6d28d9",
     "tracking": "#be185d",
     "report": "#be185d",
 }

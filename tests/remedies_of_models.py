@@ -385,7 +385,7 @@ def export_subject(folder: Path, path: str = "") -> Any:
 def hls4ml() -> Any:
     """The target's module, for its functions that need nothing of hls4ml's."""
     with patch.dict(sys.modules, {"hls4ml": ModuleType("hls4ml")}):
-        return import_module("pipelines.serving.export.hls4ml")
+        return import_module("pipelines.exports.hls4ml.target")
 
 
 def overflow(precision: str, largest: float) -> None:

@@ -11,7 +11,7 @@ from pipelines.config.features import ENCODERS
 from pipelines.config.features.base import EncoderSettings
 from pipelines.config.help import one_line, setting_schemas, table_cell, value_words
 from pipelines.config.pipeline import Config
-from pipelines.config.serving import Endpoint, Export, Hls4ml, Registry
+from pipelines.config.serving import Endpoint, Export, Registry
 from pipelines.config.source.source import TABLES, Source, Table
 from pipelines.config.source.table_settings import TableSettings
 from pipelines.config.tasks.base import TaskSettings
@@ -68,7 +68,7 @@ def _sections() -> list[str]:
         "`tracking`": Tracking,
         "`registry`": Registry,
         "`export`": Export,
-        "`export.hls4ml`": Hls4ml,
+        **{f"`export.{name}`": section for name, section in _inner_sections(Export).items()},
         "`endpoint`": Endpoint,
     }
     settings_of_table = tuple(setting_schemas(Table))
@@ -98,10 +98,14 @@ def _strategies() -> list[str]:
     parts = [section_table("### Every strategy, including your own", StrategySettings)]
     for kind, settings in STRATEGIES.by_name.items():
         parts.append(section_table(f"### `{kind}`", settings, without=("kind",)))
-        inner = {name: field.annotation for name, field in settings.model_fields.items()}
-        sections = {name: kind for name, kind in inner.items() if isinstance(kind, type) and issubclass(kind, BaseModel)}
-        parts += [section_table(f"#### `{name}`", section) for name, section in sections.items()]
+        parts += [section_table(f"#### `{name}`", section) for name, section in _inner_sections(settings).items()]
     return parts
+
+
+def _inner_sections(section: type[BaseModel]) -> dict[str, type[BaseModel]]:
+    """The sections within a section."""
+    kinds = {name: field.annotation for name, field in section.model_fields.items()}
+    return {name: kind for name, kind in kinds.items() if isinstance(kind, type) and issubclass(kind, BaseModel)}
 
 
 def section_table(heading: str, section: type[BaseModel], without: tuple[str, ...] = ()) -> str:

@@ -1,5 +1,5 @@
 """The core's sections of a config, for one that is built in Python: `api.Config(name=…, source=Source(…), train=Train(epochs=3), …)`. Those
-of an application stand in its own `settings`."""
+of an application or of a target of exports stand in its own `settings`."""
 
 from pipelines.config.dataset.dataset import ByColumn as ByColumn
 from pipelines.config.dataset.dataset import ByFold as ByFold
@@ -31,7 +31,6 @@ from pipelines.config.features.targets import VectorSettings as VectorSettings
 from pipelines.config.features.targets import WeightSettings as WeightSettings
 from pipelines.config.serving import Endpoint as Endpoint
 from pipelines.config.serving import Export as Export
-from pipelines.config.serving import Hls4ml as Hls4ml
 from pipelines.config.serving import Registry as Registry
 from pipelines.config.source.source import Source as Source
 from pipelines.config.source.source import Table as Table

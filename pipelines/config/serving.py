@@ -2,47 +2,28 @@
 `endpoint`, which `cluster/serve.py` serves over HTTP."""
 
 import re
-from typing import Annotated, Literal
+from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, NonNegativeFloat, PositiveFloat, PositiveInt, field_validator
+from pydantic import AfterValidator, Field, NonNegativeFloat, PositiveFloat, PositiveInt, ValidationInfo, model_validator
 
 from pipelines.config.effects import OnlyWith, is_given
-from pipelines.config.section import Section, Seed, Text
+from pipelines.config.section import Section, Seed, Text, extend
+from pipelines.config.slices import folders_with_settings, inner_packages
 
-EXPORTS = {
-    "onnx": "pipelines.serving.export.onnx",
-    "onnx-int8": "pipelines.serving.export.onnx_int8",
-    "stablehlo": "pipelines.serving.export.stablehlo",
-    "hls4ml": "pipelines.serving.export.hls4ml",
-    "executorch": "pipelines.serving.export.executorch",
-}
-"""The module of each target, whose `write` is an `export.targets.Write`."""
+EXPORTS = "pipelines.exports"
+"""The package of targets: each is a folder with a module `target`, and, if it has settings, a module `settings`."""
 
 
-PRECISION = re.compile(r"ap_(u?)fixed<\d+, *(-?\d+)(?:, *\w+)*>")
-"""A fixed-point type of Vitis HLS: whether it is unsigned, and its bits before the point."""
-
-
-class Hls4ml(Section):
-    """Target `hls4ml`, for FPGAs."""
-
-    precisions: tuple[str, ...] = Field(default=("ap_fixed<8,4>", "ap_fixed<12,6>", "ap_fixed<16,6>"), min_length=1)
-    """Types of weights and sums to compare, as Vitis HLS writes them; the last one is that of the artifact."""
-    rows: PositiveInt = 500
-    """Rows of the test split to compare: the simulation of a small CNN computes a few a second."""
-    part: str = "xcu250-figd2104-2L-e"
-    """The FPGA."""
-    clock_ns: PositiveFloat = 5.0
-    """Clock period in nanoseconds."""
-    reuse: PositiveInt = 16
-    """How often a multiplier is used for one row; a larger number needs fewer multipliers and more time."""
-
-    @field_validator("precisions")
-    @classmethod
-    def _precisions_are_types(cls, precisions: tuple[str, ...]) -> tuple[str, ...]:
-        if wrong := [precision for precision in precisions if not PRECISION.fullmatch(precision)]:
-            raise ValueError(f"{wrong[0]} is no fixed-point type; write all bits and those before the point, such as ap_fixed<16,6>")
-        return precisions
+@cache
+def export_targets() -> dict[str, str]:
+    """The function that writes each target, `module:function`, by name: of the core, of folders in EXPORTS, and those that other packages
+    register by entry points of the group `lockstep.exports`."""
+    core = {"onnx": "pipelines.serving.export.onnx:write", "onnx-int8": "pipelines.serving.export.onnx:write_int8"}
+    folders = {name: f"{EXPORTS}.{name}.target:write" for name in inner_packages(EXPORTS)}
+    return {**core, **folders, **{target.name: target.value for target in entry_points(group="lockstep.exports")}}
 
 
 class Export(Section):
@@ -58,8 +39,19 @@ class Export(Section):
     least_equal_decisions: Annotated[float, Field(ge=0, le=1)] = 0.95
     """Least share of decisions that must be those of the model in MLflow, or nothing is written. A number of a quantity is equal if it
     differs by no more than a tenth of its standard deviation over the rows."""
-    hls4ml: Hls4ml = Hls4ml()
-    """For FPGAs."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _run_may_have_targets_that_are_gone(cls, values: Any, validation: ValidationInfo) -> Any:
+        if not isinstance(values, dict) or not (validation.context and validation.context.get("recorded")):
+            return values
+        return {name: value for name, value in values.items() if name in cls.model_fields or not isinstance(value, dict)}
+
+
+if not TYPE_CHECKING:  # with the section of each target that has settings
+    _modules = {folder.rpartition(".")[2]: import_module(f"{folder}.settings") for folder in folders_with_settings(EXPORTS)}
+    _sections = {name: (module.Settings, Field(module.Settings(), description=module.__doc__)) for name, module in _modules.items()}
+    Export = extend(Export, __module__=__name__, **_sections)
 
 
 def _is_model(uri: str) -> str:

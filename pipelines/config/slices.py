@@ -50,8 +50,13 @@ def import_faults() -> dict[str, str]:
 
 def folders_with_settings(package: str) -> list[str]:
     """Packages inside a package that have a module `settings`."""
-    folders = sorted(f"{package}.{inner.name}" for inner in pkgutil.iter_modules(package_folders(package)) if inner.ispkg)
+    folders = [f"{package}.{name}" for name in inner_packages(package)]
     return [folder for folder in folders if _has_module(folder, "settings")]
+
+
+def inner_packages(package: str) -> list[str]:
+    """The names of the packages inside a package, in the order of the alphabet."""
+    return sorted(inner.name for inner in pkgutil.iter_modules(package_folders(package)) if inner.ispkg)
 
 
 def package_folders(package: str) -> list[str]:

@@ -20,7 +20,7 @@ from pipelines.data.versions.manifest import FittedEncoder
 from pipelines.data.versions.plain import commit_arrays
 from pipelines.data.versions.schema import TensorColumn, schema_to_text
 from pipelines.errors import ExportError
-from pipelines.serving.export.executorch import write as write_executorch
+from pipelines.exports.executorch.target import write as write_executorch
 from pipelines.serving.export.export_folder import export
 from pipelines.serving.export.subject import read_subject
 from pipelines.serving.model import log_model

@@ -33,7 +33,7 @@ for number, line in enumerate(sys.stdin):
 @pytest.mark.parametrize("target", ["stablehlo", *(pytest.param(name, marks=pytest.mark.full) for name in ("executorch", "hls4ml"))])
 def test_a_target_needs_no_package_of_another_one(target: str) -> None:
     code = "import sys\nfor name in ('onnx', 'onnxruntime', 'onnxscript'): sys.modules[name] = None\nsys.modules['hls4ml'] = sys"
-    subprocess.run([sys.executable, "-c", f"{code}\nimport pipelines.serving.export.{target}"], check=True)
+    subprocess.run([sys.executable, "-c", f"{code}\nimport pipelines.exports.{target}.target"], check=True)
 
 
 def test_an_unknown_target_is_refused() -> None:

@@ -23,7 +23,7 @@ LAYERS = (
     ("spark",),
     ("etl", "train", "serving.model"),
     ("strategies", "monitor", "serving.batch", "serving.export", "serving.registry"),
-    ("applications", "formats"),
+    ("applications", "exports", "formats"),
     ("launch",),
     ("serving.http", "doctor", "notebook", "demo", "rehearsal"),
     ("api",),
@@ -35,14 +35,14 @@ STRANGERS = {
     *(
         (room, slices)
         for room in ("launch", "serving.http", "doctor", "notebook", "demo", "rehearsal", "api", "commands", "jobs")
-        for slices in ("applications", "formats")
+        for slices in ("applications", "exports", "formats")
     ),
     ("etl", "data.loader"),
     ("spark", "tracking"),
     *((room, other) for room in ("train", "strategies", "monitor") for other in ("etl", "spark", "serving.model", "tracking", "report")),
     ("launch", "etl"),
 }
-FOUND_BY_KINDS = tuple(ROOT / "pipelines" / name for name in ("applications", "formats", "config/features", "config/tasks"))
+FOUND_BY_KINDS = tuple(ROOT / "pipelines" / name for name in ("applications", "exports", "formats", "config/features", "config/tasks"))
 """Packages whose files or folders are found by `config.kinds` and `config.slices`."""
 THIRD_PARTIES = {
     "runtime": {"jinja2", "numpy", "psutil", "safetensors", "torch", "tqdm"},
@@ -66,7 +66,8 @@ THIRD_PARTIES = {
     "strategies": {"lightgbm", "numpy", "opacus", "pyarrow", "pydantic", "ray", "torch"},
     "monitor": {"ray", "torch"},
     "serving.batch": {"pyarrow", "pydantic", "pyspark"},
-    "serving.export": {"PIL", "executorch", "hls4ml", "jax", "numpy", "onnx", "onnxruntime", "pyarrow", "torch", "torchax", "torchmetrics"},
+    "serving.export": {"PIL", "numpy", "onnx", "onnxruntime", "pyarrow", "torch", "torchmetrics"},
+    "exports": {"executorch", "hls4ml", "jax", "numpy", "pydantic", "torch", "torchax"},
     "serving.registry": {"mlflow", "numpy", "pyarrow", "pyspark"},
     "applications": {
         *("PIL", "faster_coco_eval", "lightgbm", "matplotlib", "nibabel", "numpy", "pyarrow", "pydantic", "pyspark", "tokenizers"),

@@ -12,7 +12,8 @@ from test_strategy_folders import constants
 
 from pipelines.config.features import ENCODERS
 from pipelines.config.kinds import Kinds
-from pipelines.config.slices import ROOMS, slice_modules
+from pipelines.config.serving import EXPORTS, Export, export_targets
+from pipelines.config.slices import ROOMS, inner_packages, slice_modules
 from pipelines.config.source.source import TABLES
 from pipelines.config.tasks.task import TASKS
 from pipelines.config.train.strategy import STRATEGIES
@@ -23,7 +24,9 @@ from pipelines.errors import MismatchError
 
 ROOT = Path(__file__).parents[2]
 KINDS: tuple[Kinds, ...] = (ENCODERS, TASKS, TABLES, STRATEGIES)
-SLICES = sorted(package for package in slice_modules("settings") if package.startswith(ROOMS))
+TARGETS = {f"{EXPORTS}.{name}": name for name in inner_packages(EXPORTS)}
+"""The names of export targets, by package."""
+SLICES = sorted({package for package in slice_modules("settings") if package.startswith(ROOMS)} | TARGETS.keys())
 COMMON_WORDS = {"boosting", "boxes", "bytes", "characters", "language", "mask", "operator", "series", "trees", "volume", "words"}
 """Names of kinds that are also words of SQL, of other libraries and of the core: bytes of a file, words of a text, a model of Spark ML."""
 REST = """
@@ -32,6 +35,7 @@ import pipelines.api, pipelines.commands, pipelines.launch.training_run, pipelin
 from pathlib import Path
 from pipelines.config import load, reference
 from pipelines.config.features import ENCODERS
+from pipelines.config.serving import export_targets
 from pipelines.config.source.source import TABLES
 from pipelines.config.tasks.task import TASKS
 from pipelines.config.train.strategy import STRATEGIES
@@ -40,7 +44,7 @@ from pipelines.init.draft import Request
 from pipelines.init.drafting import draft_config
 from pipelines.report.figures.svg_figures import kind_figures
 print(pipelines.api.__file__)
-print(*(name for kinds in (ENCODERS, TASKS, TABLES, STRATEGIES) for name in kinds.by_name))
+print(*(name for kinds in (ENCODERS, TASKS, TABLES, STRATEGIES) for name in kinds.by_name), *export_targets())
 print(len(reference.reference_page()) > 10_000, len(kind_figures("classes")))
 for name in ("adult", "digits", "trec"):
     load(f"conf/{name}.yaml")
@@ -50,8 +54,9 @@ print(draft_config(Request("t.csv", "y", "toy")).sections["task"]["kind"])
 
 
 def slice_names(package: str) -> list[str]:
-    """The names of all kinds that a slice has."""
-    return [name for kinds in KINDS for name, settings in kinds.by_name.items() if settings.__module__.startswith(f"{package}.")]
+    """The names of all kinds that a slice has, or that of the target."""
+    names = [name for kinds in KINDS for name, settings in kinds.by_name.items() if settings.__module__.startswith(f"{package}.")]
+    return names + [name for target, name in TARGETS.items() if target == package]
 
 
 def test_no_module_outside_a_slice_names_it() -> None:
@@ -88,7 +93,7 @@ def answers(folder: Path, code: str = REST, *places: Path) -> list[str]:
 def test_the_core_works_without_any_slice(tmp_path: Path) -> None:
     place, names, page_and_figures, task = answers(without(tmp_path, *SLICES))
     assert place.startswith(str(tmp_path))
-    assert names.split() == [name for kinds in KINDS for name in kinds.of_core]
+    assert names.split() == [*(name for kinds in KINDS for name in kinds.of_core), "onnx", "onnx-int8"]
     assert page_and_figures == "True 4" and task == "tabular"
 
 
@@ -97,7 +102,8 @@ def test_the_core_works_without_any_slice(tmp_path: Path) -> None:
 @pytest.mark.parametrize("package", SLICES)
 def test_everything_else_works_without_a_slice(tmp_path: Path, package: str) -> None:
     _, names, page_and_figures, _ = answers(without(tmp_path, package))
-    assert {*names.split()} == {name for kinds in KINDS for name in kinds.by_name} - set(slice_names(package))
+    every_name = {name for kinds in KINDS for name in kinds.by_name} | export_targets().keys()
+    assert {*names.split()} == every_name - set(slice_names(package))
     assert page_and_figures == "True 4"
 
 
@@ -134,6 +140,21 @@ def test_other_packages_register_theirs(tmp_path: Path) -> None:
     (tmp_path / "ranks/settings.py").write_text(ENCODER)
     register(tmp_path, "ranks", "[lockstep.applications]\nranks = ranks\n")
     assert answers(ROOT, LOOK, tmp_path)[0] == "ranks.settings"
+
+
+def test_other_packages_register_targets_of_exports_which_messages_list_without_torch(tmp_path: Path) -> None:
+    register(tmp_path, "tapes", "[lockstep.exports]\ntape = tapes.paper:write\n")
+    code = "import sys\nfrom pipelines.commands import export\nfrom pipelines.errors import ConfigError\n"
+    code += "try:\n    export('export', ['conf/adult.yaml', '--run', 'x', '--to', 'y'])\nexcept ConfigError as error:\n    print(error)\n"
+    message, has_torch = answers(ROOT, f"{code}print('torch' in sys.modules)", tmp_path)
+    assert message.endswith(f"one of {', '.join([*export_targets(), 'tape'])}") and has_torch == "False"
+
+
+def test_a_recorded_config_may_have_settings_of_a_target_that_is_gone() -> None:
+    values = {"path": "folder", "gone": {"rows": 1}}
+    assert Export.model_validate(values, context={"recorded": True}).path == "folder"
+    with pytest.raises(ValueError, match="gone"):
+        Export.model_validate(values)
 
 
 def test_a_package_that_cannot_be_imported_is_named_and_all_else_works(tmp_path: Path) -> None:

@@ -1,11 +1,10 @@
 """Batch prediction with Spark: rows of any source in, Parquet with predictions out, committed whole or not at all.
 
-1. `model`     fetches the model, and says what it takes and gives.
-2. `source`    finds the tables to read, and whether the model takes their rows or those of the config's query.
-   `formats` detects that files are Parquet, whatever the config says; `schema_cast` converts their rows to the schema of the table;
-   `missing_columns` finds the columns that only the target needs, and the input lacks.
-   `series` checks that the input has the rows that `source.windows` needs before those to predict.
-3. `worker`    runs in Spark's tasks: a model in a process of its own predicts record batches, and the rows are written.
-4. `output`    is the manifest of the files: it is committed, and read again.
-5. `run`       goes from a config, a model and an input to a committed output.
+1. `fetched_model`        is the model: what it takes and gives.
+2. `input_tables`         finds the tables to read, and whether the model takes their rows or those of the config's query.
+   `parquet_input`        detects that files are Parquet, whatever the config says, and converts their rows to the schema of the table;
+   `missing_columns`      finds the columns that only the target needs, and the input lacks.
+3. `worker`               runs in Spark's tasks: a model in a process of its own predicts record batches, and the rows are written.
+4. `predictions_manifest` is the manifest of the files: it is committed, and read again.
+5. `predict_tables`       goes from a config, a model and an input to a committed output.
 """

@@ -3,6 +3,7 @@ the input, too."""
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import reduce
 
@@ -14,7 +15,7 @@ from pipelines.config import Config, home
 from pipelines.config.dataset.windows import WindowSettings
 from pipelines.config.load import with_absolute_paths
 from pipelines.config.messages.words import name_list
-from pipelines.config.source.source import FileTableSettings, Source, Table
+from pipelines.config.source.source import FileTableSettings, Table
 from pipelines.data.rowwise.translate import UntranslatableError, condition_columns, rowwise
 from pipelines.data.sources.base import RawTables, raw_tables
 from pipelines.data.sources.source_errors import source_errors, table_errors
@@ -24,11 +25,12 @@ from pipelines.errors import ConfigError, SourceError
 from pipelines.etl.quality import REASON, refuse_unexpected
 from pipelines.etl.query import check_query
 from pipelines.etl.splits.splits import exact_column
-from pipelines.etl.windows import check_order
 from pipelines.serving.batch.fetched_model import Model
-from pipelines.serving.batch.missing_columns import drop_missing_columns, rows_to_predict
+from pipelines.serving.batch.missing_columns import columns_read, drop_missing_columns, rows_to_predict
 from pipelines.serving.batch.parquet_input import cast_to_schema
 from pipelines.serving.model.process import Takes
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -116,7 +118,12 @@ def set_input_paths(config: Config, inputs: Sequence[str], default_table: str) -
     for text in inputs:
         name, equals, path = text.partition("=")
         if not equals or name not in config.source.tables:
-            name, path = default_table or _only_table(config, text), text
+            names = list(config.source.tables)
+            if not default_table and len(names) != 1:
+                raise ConfigError(
+                    f"--input {text}: the config has the tables {name_list(names)}; name one of them, as in --input {names[0]}={text}"
+                )
+            name, path = default_table or names[0], text
         if not path:
             raise ConfigError(f"--input {text}: the path is missing; write --input {name}=PATH")
         paths.setdefault(name, []).append(path)
@@ -133,23 +140,14 @@ def set_input_paths(config: Config, inputs: Sequence[str], default_table: str) -
     return with_absolute_paths(changed, home()), tuple(paths)
 
 
-def _only_table(config: Config, text: str) -> str:
-    names = list(config.source.tables)
-    if len(names) != 1:
-        raise ConfigError(
-            f"--input {text}: the config has the tables {name_list(names)}; name one of them, as in --input {names[0]}={text}"
-        )
-    return names[0]
-
-
 def open_input(spark: SparkSession, config: Config, model: Model, named_tables: tuple[str, ...]) -> InputTables:
     """The tables to read: `named_tables`, or else all. A query that is not row by row needs all of its tables."""
     names = [name for name in config.source.tables if name in named_tables or not named_tables or model.takes == "query"]
-    declared = {
-        name: _table_schema(name, table)
-        for name, table in config.source.tables.items()
-        if isinstance(table, Table) and table.format == "parquet" and table.ddl
-    }
+    declared = {}
+    for name, table in config.source.tables.items():
+        if isinstance(table, Table) and table.format == "parquet" and table.ddl:
+            file_column = [StructField(table.file_column, StringType())] if table.file_column else []
+            declared[name] = StructType([*parse_schema(name, table.ddl), *file_column])
     with source_errors(config.source, "source.query"):
         if model.takes == "query":
             check_query(spark, config.source.sql, config.source.tables)  # before anything is analysed: Spark runs commands at once
@@ -161,7 +159,10 @@ def open_input(spark: SparkSession, config: Config, model: Model, named_tables: 
             empty = tables[name].empty(spark)
         empty.createOrReplaceTempView(f"`{name}`")
         columns[name] = [*empty.columns, *(lacking[name].names if name in lacking else ())]
-    branches = _branches(config, columns)
+    branches: list[str] = []  # the tables whose rows the query takes one by one; none if it is not row by row
+    if not config.source.windows:
+        with suppress(UntranslatableError):
+            branches = list(dict.fromkeys(branch.table for branch in rowwise(config.source.sql, columns)))
     if model.takes == "rows":
         read = named_tables or tuple(branches) or (model.about["table"],)
     else:
@@ -172,41 +173,16 @@ def open_input(spark: SparkSession, config: Config, model: Model, named_tables: 
     return source
 
 
-def _table_schema(name: str, table: Table) -> StructType:
-    """The columns of a table, with that of its files' names."""
-    added = [StructField(table.file_column, StringType())] if table.file_column else []
-    return StructType([*parse_schema(name, table.ddl), *added])
-
-
-def _branches(config: Config, columns: Mapping[str, list[str]]) -> list[str]:
-    """The tables whose rows the query takes one by one; none if it is not row by row."""
-    if config.source.windows:
-        return []
-    try:
-        return list(dict.fromkeys(branch.table for branch in rowwise(config.source.sql, columns)))
-    except UntranslatableError:
-        return []
-
-
 def applicable(config: Config) -> dict[str, str]:
     """The expectations on columns that features are made of: a row to predict need not have a target."""
-    dataset = config.dataset
-    features = {column for name, settings in dataset.features.items() for column in settings.inputs(name)}
-    targets = {column for name, settings in dataset.target.items() for column in settings.inputs(name)} - features
+    features, targets = columns_read(config)
+    targets -= features
     if config.source.windows and config.source.windows.horizon:
         targets |= set(config.source.windows.columns)
     hidden = {target.lower() for target in targets}
     return {
         name: text for name, text in config.source.expect.items() if not {column.lower() for column in condition_columns(text)} & hidden
     }
-
-
-log = logging.getLogger(__name__)
-
-
-def count_rows_of_series(spark: SparkSession, source: Source) -> int:
-    """The rows of the query before `source.windows` leaves some out; 0 without it. Raises SourceError if one has no place in its series."""
-    return check_order(spark.sql(source.sql), source.windows) if source.windows else 0
 
 
 def check_windows_are_complete(windows: WindowSettings | None, rows: int, complete_rows: int) -> None:

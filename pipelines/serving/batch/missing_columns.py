@@ -19,7 +19,7 @@ from pipelines.config.messages.words import name_list
 from pipelines.config.source.source import Source
 from pipelines.config.source.table_settings import TableSettings
 from pipelines.data.rowwise.translate import UntranslatableError, columns_in, rowwise, source_columns
-from pipelines.data.sources.base import RawTable, raw_tables
+from pipelines.data.sources.base import raw_tables
 from pipelines.data.sources.files.content import blocks
 from pipelines.data.sources.text.csv import Csv
 from pipelines.data.sources.text.parsed import parse_schema
@@ -59,8 +59,14 @@ def drop_missing_columns(
 
     @cache
     def reads() -> Reads:
-        described = [name for name, table in config.source.tables.items() if _ddl(table) or name in names]
-        schemas = {name: _add_columns(_columns(spark, config, name), lacking.get(name)) for name in described}
+        schemas = {}
+        for name, settings in config.source.tables.items():
+            ddl = _ddl(settings)
+            if ddl or name in names:
+                schema = parse_schema(name, ddl) if ddl else raw_tables(config.source)[name].empty(spark).schema
+                names_in_schema = {column.lower() for column in schema.names}
+                more = [field for field in lacking.get(name, ()) if field.name.lower() not in names_in_schema]
+                schemas[name] = StructType([*schema, *more])
         return _row_reads(config, model, schemas) if model.takes == "rows" else _query_reads(spark, config, schemas, expect)
 
     for name in names:
@@ -91,7 +97,8 @@ def _check_not_needed(lacking: Schemas, reads: Reads) -> None:
 def _missing_in_parquet(spark: SparkSession, config: Config, name: str) -> StructType:
     """Columns of the schema, or, of the only table without a schema, of the query, that the files do not have."""
     table = config.source.tables[name]
-    columns = {column.lower() for column in _without_schema(config, name).empty(spark).columns}
+    without_schema = config.source.model_copy(update={"tables": {name: table.model_copy(update={"ddl": ""})}})
+    columns = {column.lower() for column in raw_tables(without_schema)[name].empty(spark).columns}
     if ddl := _ddl(table):
         return StructType([field for field in parse_schema(name, ddl) if field.name.lower() not in columns])
     query_columns = source_columns(config.source.sql) if len(config.source.tables) == 1 else set()
@@ -124,24 +131,11 @@ def _first_fields(table: Csv) -> tuple[list[str], list[str]]:
     return [], []
 
 
-def _columns(spark: SparkSession, config: Config, name: str) -> StructType:
-    ddl = _ddl(config.source.tables[name])
-    return parse_schema(name, ddl) if ddl else raw_tables(config.source)[name].empty(spark).schema
-
-
-def _add_columns(schema: StructType, more: StructType | None) -> StructType:
-    names = {name.lower() for name in schema.names}
-    return StructType([*schema, *(field for field in more or () if field.name.lower() not in names)])
-
-
-def _without_schema(config: Config, name: str) -> RawTable:
-    """The table without its schema."""
-    table = config.source.tables[name].model_copy(update={"ddl": ""})
-    return raw_tables(config.source.model_copy(update={"tables": {name: table}}))[name]
-
-
-def _targets(config: Config) -> set[str]:
-    return {column for name, settings in config.dataset.target.items() for column in settings.inputs(name)}
+def columns_read(config: Config) -> tuple[set[str], set[str]]:
+    """The columns of the query that features are made of, and those that the target is made of."""
+    features = {column for name, settings in config.dataset.features.items() for column in settings.inputs(name)}
+    targets = {column for name, settings in config.dataset.target.items() for column in settings.inputs(name)}
+    return features, targets
 
 
 def _row_reads(config: Config, model: Model, schemas: Schemas) -> Reads:
@@ -150,7 +144,8 @@ def _row_reads(config: Config, model: Model, schemas: Schemas) -> Reads:
         branches = rowwise(config.source.sql, {name: schema.names for name, schema in schemas.items()})
     except UntranslatableError:  # of another config than the model's
         branches = []
-    expressions = [branch.columns[name.lower()] for branch in branches for name in _targets(config) if name.lower() in branch.columns]
+    _, targets = columns_read(config)
+    expressions = [branch.columns[name.lower()] for branch in branches for name in targets if name.lower() in branch.columns]
     target = {column.lower() for expression in expressions for column in columns_in(expression)}
     return Reads(frozenset(name.lower() for name in model.inputs.names), frozenset(target))
 
@@ -160,8 +155,8 @@ def _query_reads(spark: SparkSession, config: Config, schemas: Schemas, expect: 
         # An RDD, since the optimizer would make one empty relation of all.
         spark.createDataFrame(spark.sparkContext.emptyRDD(), schema).createOrReplaceTempView(f"`{name}`")
     rows = rows_to_predict(spark, config.source).withColumn(REASON, F.lit(None).cast("string"))
-    features = {column for name, settings in config.dataset.features.items() for column in settings.inputs(name)}
-    targets = _targets(config).intersection(rows.columns)  # a prediction has no column `future` of source.windows
+    features, targets = columns_read(config)
+    targets &= set(rows.columns)  # a prediction has no column `future` of source.windows
     return Reads(_source_columns(refuse_unexpected(rows, expect), [*features, REASON]), _source_columns(rows, targets))
 
 

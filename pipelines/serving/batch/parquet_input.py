@@ -89,7 +89,8 @@ def cast_to_schema(rows: DataFrame, name: str, schema: StructType, converts: boo
 def schema_of_rows(rows: DataFrame, schema: pa.Schema, inputs: pa.Schema) -> pa.Schema:
     """The schema of the rows, with the type null for columns of floats without a value: Parquet that pandas wrote has such for texts that
     are all missing. Only columns that do not fit the inputs are read."""
-    names = [field.name for field in schema if types.is_floating(field.type) and misfits(_only(inputs, field), pa.schema([field]))]
+    floats = [field for field in schema if types.is_floating(field.type) and field.name in inputs.names]
+    names = [field.name for field in floats if misfits(pa.schema([inputs.field(field.name)]), pa.schema([field]))]
     if not names:
         return schema
     has_value = [F.max(~F.isnan(exact_column(name)) & exact_column(name).isNotNull()) for name in names]
@@ -97,11 +98,6 @@ def schema_of_rows(rows: DataFrame, schema: pa.Schema, inputs: pa.Schema) -> pa.
     return pa.schema(
         [pa.field(field.name, pa.null()) if column_has_value.get(field.name, True) in (False, None) else field for field in schema]
     )
-
-
-def _only(inputs: pa.Schema, field: pa.Field) -> pa.Schema:
-    """The input of the name of a field, if there is one."""
-    return pa.schema([input for input in inputs if input.name == field.name])
 
 
 def _fit(schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -35,11 +35,20 @@ from pipelines.etl.identity import check_unchanged
 from pipelines.etl.quality import REASON, check_quarantined
 from pipelines.etl.quarantine import write_malformed
 from pipelines.etl.splits.splits import raw_schema
-from pipelines.serving.batch import predictions_manifest as output
+from pipelines.etl.windows import check_order
 from pipelines.serving.batch.fetched_model import Model, fetch_model, name_features
-from pipelines.serving.batch.input_tables import InputTables, check_windows_are_complete, count_rows_of_series, open_input, set_input_paths
+from pipelines.serving.batch.input_tables import InputTables, check_windows_are_complete, open_input, set_input_paths
+from pipelines.serving.batch.missing_columns import columns_read
 from pipelines.serving.batch.parquet_input import detect_formats, schema_of_rows
-from pipelines.serving.batch.predictions_manifest import Predictions
+from pipelines.serving.batch.predictions_manifest import (
+    FORMAT,
+    Predictions,
+    commit_predictions,
+    file_count,
+    find_base,
+    read_predictions,
+    sweep,
+)
 from pipelines.serving.batch.worker import WRITTEN, Job, predict_rows
 from pipelines.serving.model.column_casts import misfits
 from pipelines.serving.model.predictor import REFUSED
@@ -73,18 +82,12 @@ def predict_tables(config: Config, uri: str, inputs: Sequence[str], place: str, 
             source = open_input(spark, config, model, names)
             before = {name: table.state() for name, table in source.tables.items()}
             kept_columns = _kept_columns(spark, source, model, keep)
-            _send_archive(spark, model)
+            # Spark copies the archive to each executor before its next task, whatever job that is of. So it lies in the folder of the
+            # application, which Spark removes with it, and not in one that is gone before that task.
+            spark.sparkContext.addFile(shutil.copy(model.archive, SparkFiles.getRootDirectory()))
             predictions = _predict(spark, source, model, kept_columns, place, before, stages)
             stages.log_seconds()
             return predictions
-
-
-def _send_archive(spark: SparkSession, model: Model) -> None:
-    """Give the model's archive to all executors, now and later: Spark copies it to each before its next task, whatever job that is of.
-
-    So it lies in the folder of the application, which Spark removes with it, and not in one that is gone before that task.
-    """
-    spark.sparkContext.addFile(shutil.copy(model.archive, SparkFiles.getRootDirectory()))
 
 
 def _check_apart(place: str, config: Config) -> None:
@@ -106,20 +109,18 @@ def _kept_columns(spark: SparkSession, source: InputTables, model: Model, keep: 
         raise ConfigError(f"{where} gives {'; '.join(faults[:3])}{more}, which the model {model.uri} takes; {columns}")
     if missing := [name for name in keep if name not in schema.names]:
         raise ConfigError(f"--keep {' '.join(missing)}: {where} gives no such column; it gives {name_list(schema.names, missing[0])}")
-    columns_to_keep = tuple(dict.fromkeys(keep)) or _default_columns(source, schema.names)
+    columns_to_keep = tuple(dict.fromkeys(keep))
+    if not keep:
+        # All columns, but of an input that lacks columns for the target not those that have their name, or the target's.
+        windows = source.config.source.windows
+        left_out = set(windows.generated if windows else ())
+        if source.lacking:
+            features, targets = columns_read(source.config)
+            left_out |= (targets - features).union(*(lacking.names for lacking in source.lacking.values()))
+        columns_to_keep = tuple(name for name in schema.names if name not in left_out)
     if twice := sorted({name for name in columns_to_keep if name in model.outputs.names} - {REFUSED}):
         raise ConfigError(f"--keep: {', '.join(twice)} is also a column of the predictions; name the columns to keep, without it")
     return columns_to_keep
-
-
-def _default_columns(source: InputTables, names: Sequence[str]) -> tuple[str, ...]:
-    """All columns, but of an input that lacks columns for the target not those that have their name, or the target's."""
-    dataset = source.config.dataset
-    targets = {column for name, settings in dataset.target.items() for column in settings.inputs(name)}
-    features = {column for name, settings in dataset.features.items() for column in settings.inputs(name)}
-    left_out = (targets - features).union(*(schema.names for schema in source.lacking.values())) if source.lacking else set()
-    windows = source.config.source.windows
-    return tuple(name for name in names if name not in left_out.union(windows.generated if windows else ()))
 
 
 def _predict(
@@ -131,32 +132,31 @@ def _predict(
     filesystem, folder = storage.locate(place)
     snapshot = sha256(json.dumps([settings, source.identity(sources)], sort_keys=True).encode()).hexdigest()[:12]
     attempt = Attempt(filesystem, f"{folder}/{snapshot}", uuid4().hex[:8])
-    if earlier := output.read_predictions(filesystem, attempt.root):
+    if earlier := read_predictions(filesystem, attempt.root):
         log.info("%s is up to date", attempt.root)
         confirm(filesystem, attempt.root)
         return earlier
     storage.check_creation(filesystem, folder)
-    base, new_files = output.find_base(filesystem, folder, settings, sources) if source.is_separable(sources) else (None, sources)
+    base, new_files = find_base(filesystem, folder, settings, sources) if source.is_separable(sources) else (None, sources)
     if base:
-        log.info("%s covers %d files; %d are new", base.snapshot, output.file_count(base), sum(map(len, new_files.values())))
+        log.info("%s covers %d files; %d are new", base.snapshot, file_count(base), sum(map(len, new_files.values())))
     try:
         job = Job(attempt, model.archive.name, model.takes, keep)
         with stages("predict"), source_errors(source.config.source):
-            manifest = _write(spark, source.select(new_files) if base else source, model, job, snapshot)
+            manifest = _write(spark, source.select(new_files) if base else source, model, job, snapshot, settings)
         check_unchanged(source.tables, before)
-        about = {"model": model.uri, "model_digest": model.about["digest"], "dataset_digest": model.about["dataset"]}
-        manifest = _merge(manifest, base).model_copy(update={**about, "settings": settings})
+        manifest = _merge(manifest, base) if base else manifest
         with stages("commit"):
-            manifest = output.commit_predictions(attempt, manifest, sources)
+            manifest = commit_predictions(attempt, manifest, sources)
     except BaseException:
         with suppress(DatasetError, OSError):
-            committed = output.read_predictions(filesystem, attempt.root)
+            committed = read_predictions(filesystem, attempt.root)
             if committed is None or committed.attempt != attempt.name:
                 stop_tasks()
                 remove_attempt(filesystem, attempt.root, attempt.name)
         raise
     with suppress(DatasetError, OSError):
-        output.sweep(filesystem, folder)
+        sweep(filesystem, folder)
     return manifest
 
 
@@ -170,45 +170,23 @@ def _settings(spark: SparkSession, source: InputTables, model: Model, keep: tupl
     if query and section.windows:
         query["windows"] = section.windows.model_dump(mode="json")
     tables = {name: dumped["tables"][name] for name in source.tables}
-    return {"format": output.FORMAT, "model": model.files_digest, "takes": model.takes, "tables": tables, "keep": list(keep), **query}
+    return {"format": FORMAT, "model": model.files_digest, "takes": model.takes, "tables": tables, "keep": list(keep), **query}
 
 
-def _write(spark: SparkSession, source: InputTables, model: Model, job: Job, snapshot: str) -> Predictions:
+def _write(spark: SparkSession, source: InputTables, model: Model, job: Job, snapshot: str, settings: dict[str, Any]) -> Predictions:
     """Predict all rows of the input. Returns the manifest of the files."""
-    if not source.tables:
-        return _manifest([], Report(), 0, 0, job, snapshot)
-    tables = read_tables(spark, source.tables, suit_columns)
-    unfit = source.complete_views(spark, job.takes)
-    malformed = Report()
-    for refused in (tables.malformed, unfit):
-        malformed.add(write_malformed(refused, job.attempt) if refused is not None else Report())
-    series_rows = count_rows_of_series(spark, source.config.source) if job.takes == "query" else 0
-    rows = source.rows(spark, job.takes)
-    suit_columns(rows)
-    weigh_batches(rows, sum(file.bytes for table in source.tables.values() for file in table.state()) / max(tables.rows_parsed, 1))
-    task_rows = rows.mapInArrow(partial(predict_rows, job), WRITTEN).collect()
-    report = merge_reports([row.report for row in task_rows])
-    check_windows_are_complete(source.config.source.windows, series_rows, report.accepted + report.refused.total())
-    report.add(malformed)
-    faults = {reason: count for reason, count in report.refused.items() if reason not in model.dropping}
-    check_quarantined(report.accepted + sum(faults.values()), faults, source.config.source.max_quarantined, report.samples)
-    # Tables count their rows apart from the tasks; a query's rows are counted by the tasks only.
-    rows_in = tables.rows_parsed if job.takes == "rows" else report.accepted + report.refused.total()
-    return _manifest([(row.file, row.rows) for row in task_rows if row.file], report, tables.rows_parsed, rows_in, job, snapshot)
-
-
-def _manifest(files: list[tuple[str, int]], report: Report, parsed: int, rows_in: int, job: Job, snapshot: str) -> Predictions:
+    files, report, rows_parsed, rows_in = _predict_rows(spark, source, model, job) if source.tables else ([], Report(), 0, 0)
     return Predictions(
         snapshot=snapshot,
         attempt=job.attempt.name,
-        model="",
-        model_digest="",
-        dataset_digest="",
-        settings={},
+        model=model.uri,
+        model_digest=model.about["digest"],
+        dataset_digest=model.about["dataset"],
+        settings=settings,
         inputs={},
         files={f"{snapshot}/{file}": rows for file, rows in sorted(files)},
         quarantine={f"{snapshot}/{file}": rows for file, rows in sorted(report.quarantine.items())},
-        rows_parsed=parsed,
+        rows_parsed=rows_parsed,
         rows_in=rows_in,
         rows_out=report.accepted,
         refused=dict(sorted(report.refused.items())),
@@ -216,10 +194,32 @@ def _manifest(files: list[tuple[str, int]], report: Report, parsed: int, rows_in
     )
 
 
-def _merge(new: Predictions, base: Predictions | None) -> Predictions:
+def _predict_rows(spark: SparkSession, source: InputTables, model: Model, job: Job) -> tuple[list[tuple[str, int]], Report, int, int]:
+    """The files with their rows, the report of the tasks, and how many records were parsed and rows came in."""
+    tables = read_tables(spark, source.tables, suit_columns)
+    unfit = source.complete_views(spark, job.takes)
+    malformed = Report()
+    for refused in (tables.malformed, unfit):
+        malformed.add(write_malformed(refused, job.attempt) if refused is not None else Report())
+    settings = source.config.source
+    # The rows of the query before windows leave some out.
+    series_rows = check_order(spark.sql(settings.sql), settings.windows) if job.takes == "query" and settings.windows else 0
+    rows = source.rows(spark, job.takes)
+    suit_columns(rows)
+    weigh_batches(rows, sum(file.bytes for table in source.tables.values() for file in table.state()) / max(tables.rows_parsed, 1))
+    task_rows = rows.mapInArrow(partial(predict_rows, job), WRITTEN).collect()
+    report = merge_reports([row.report for row in task_rows])
+    check_windows_are_complete(settings.windows, series_rows, report.accepted + report.refused.total())
+    report.add(malformed)
+    faults = {reason: count for reason, count in report.refused.items() if reason not in model.dropping}
+    check_quarantined(report.accepted + sum(faults.values()), faults, settings.max_quarantined, report.samples)
+    # Tables count their rows apart from the tasks; a query's rows are counted by the tasks only.
+    rows_in = tables.rows_parsed if job.takes == "rows" else report.accepted + report.refused.total()
+    return [(row.file, row.rows) for row in task_rows if row.file], report, tables.rows_parsed, rows_in
+
+
+def _merge(new: Predictions, base: Predictions) -> Predictions:
     """The output of all files: of those that were predicted now, and of those that `base` covers."""
-    if base is None:
-        return new
     refused = {reason: base.refused.get(reason, 0) + new.refused.get(reason, 0) for reason in sorted({*base.refused, *new.refused})}
     counts = {name: getattr(base, name) + getattr(new, name) for name in ("rows_parsed", "rows_in", "rows_out")}
     files, quarantine = {**base.files, **new.files}, {**base.quarantine, **new.quarantine}

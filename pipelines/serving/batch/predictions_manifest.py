@@ -81,19 +81,17 @@ class Predictions(Section):
         return "\n".join(lines)
 
 
-def check_row_counts(manifest: Predictions) -> None:
-    """Raises DatasetError, with the numbers, if a row is lost or comes twice."""
+def commit_predictions(attempt: Attempt, manifest: Predictions, sources: Sources) -> Predictions:
+    """Publish the manifest. Returns it, or that of another attempt at the same snapshot, which was faster.
+
+    Raises DatasetError, with the numbers, if a row is lost or comes twice.
+    """
     refused, rows_in_files = sum(manifest.refused.values()), (sum(manifest.files.values()), sum(manifest.quarantine.values()))
     if manifest.rows_in != manifest.rows_out + refused or (manifest.rows_out, refused) != rows_in_files:
         raise DatasetError(
             f"rows do not balance, so that nothing is committed: {manifest.rows_in:,} came in, {manifest.rows_out:,} were predicted and "
             f"{refused:,} refused; the files hold {rows_in_files[0]:,} and {rows_in_files[1]:,}; run again"
         )
-
-
-def commit_predictions(attempt: Attempt, manifest: Predictions, sources: Sources) -> Predictions:
-    """Publish the manifest. Returns it, or that of another attempt at the same snapshot, which was faster."""
-    check_row_counts(manifest)
     inside = f"{manifest.snapshot}/"
     named = {file.removeprefix(inside) for file in (*manifest.files, *manifest.quarantine) if file.startswith(inside)}
     remove_unnamed(attempt.filesystem, attempt.root, attempt.name, named)
@@ -152,18 +150,16 @@ def find_base(filesystem: FileSystem, folder: str, settings: Mapping[str, Any], 
         base_sources = read_sources(filesystem, sources_path(f"{folder}/{earlier.snapshot}", earlier.attempt), earlier.sources_checksum)
         base_checksums = {name: Counter(file.checksum for file in files) for name, files in base_sources.items()}
         if all(counts <= checksums.get(name, Counter()) for name, counts in base_checksums.items()):
-            return earlier, {name: _without(files, base_checksums.get(name, Counter())) for name, files in sources.items()}
+            new_files: dict[str, list[Any]] = {name: [] for name in sources}
+            for name, files in sources.items():
+                covered = Counter(base_checksums.get(name, Counter[str]()))
+                for file in files:
+                    if covered[file.checksum]:
+                        covered[file.checksum] -= 1
+                    else:
+                        new_files[name].append(file)
+            return earlier, {name: tuple(files) for name, files in new_files.items()}
     return None, sources
-
-
-def _without(files: tuple[Any, ...], checksums: Counter[str]) -> tuple[Any, ...]:
-    remaining, new_files = Counter(checksums), []
-    for file in files:
-        if remaining[file.checksum]:
-            remaining[file.checksum] -= 1
-        else:
-            new_files.append(file)
-    return tuple(new_files)
 
 
 def sweep(filesystem: FileSystem, folder: str) -> None:

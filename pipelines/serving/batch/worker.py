@@ -51,23 +51,21 @@ def predict_rows(job: Job, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Rec
             if not len(rows):
                 continue
             pieces: list[pa.RecordBatch] = []
-            count = _model(job).rows_at_once or len(rows)
+            model = _model(job)
+            count = model.rows_at_once or len(rows)
             for start in range(0, len(rows), count):
-                pieces.append(_predict_piece(job, rows.slice(start, count), quarantine, report))
+                piece = rows.slice(start, count)
+                predicted = model.predict(piece)
+                reasons = predicted.column(REFUSED)
+                accepted = quarantine.set_aside(piece, reasons, lambda reason: refusal_kind(drop_value(reason))).select(job.keep)
+                report.accepted += len(accepted)
+                predicted = predicted.drop_columns([REFUSED]).filter(pc.is_null(reasons))
+                columns, names = [*accepted.columns, *predicted.columns], [*accepted.schema.names, *predicted.schema.names]
+                pieces.append(pa.RecordBatch.from_arrays(columns, names))
                 if start + count >= len(rows) or sum(piece.nbytes for piece in pieces) > _WRITTEN_BYTES:
                     part.write(pa.concat_batches(pieces) if len(pieces) > 1 else pieces[0])
                     pieces = []
     yield pa.RecordBatch.from_pydict({"file": [part.file], "rows": [part.rows], "report": report.to_batch().column("report")})
-
-
-def _predict_piece(job: Job, rows: pa.RecordBatch, quarantine: Quarantine, report: Report) -> pa.RecordBatch:
-    """The accepted rows with their predictions."""
-    predicted = _model(job).predict(rows)
-    reasons = predicted.column(REFUSED)
-    accepted = quarantine.set_aside(rows, reasons, lambda reason: refusal_kind(drop_value(reason))).select(job.keep)
-    predicted = predicted.drop_columns([REFUSED]).filter(pc.is_null(reasons))
-    report.accepted += len(accepted)
-    return pa.RecordBatch.from_arrays([*accepted.columns, *predicted.columns], [*accepted.schema.names, *predicted.schema.names])
 
 
 def _model(job: Job) -> ModelProcess:

@@ -16,6 +16,7 @@ from pipelines.data.features.raw import is_list, is_text
 from pipelines.data.versions.manifest import FittedEncoder
 from pipelines.serving.export.program import json_value
 from pipelines.serving.export.subject import Subject
+from pipelines.serving.model.column_casts import element_type
 from pipelines.serving.model.predictor import REFUSED, Predictor, feature_encoders
 
 _LEAST_ROWS, _MOST_ROWS, _REFUSED_ROWS = 24, 96, 16
@@ -32,11 +33,16 @@ def example_rows(subject: Subject) -> pa.Table:
     accepted, refused = dict[str, list[Any]](), list[tuple[str, Any]]()
     for field in subject.raw_schema:
         readers = {name: fitted for name, fitted in features.items() if field.name in fitted.inputs}
-        candidates = _values(field.type, list(readers.values()), subject.manifest.profile.get(field.name, {}))
-        values = list({repr(value): value for value in candidates}.values())  # without repetitions; some cannot be hashed
-        is_accepted = [_accepts(readers, field, value) for value in values]
-        accepted[field.name] = [value for value, holds in zip(values, is_accepted, strict=True) if holds]
-        refused += [(field.name, value) for value, holds in zip(values, is_accepted, strict=True) if not holds]
+        values = dict[str, Any]()  # without repetitions, ordinary ones first; some cannot be hashed
+        for candidate in _candidates(field.type, list(readers.values()), subject.manifest.profile.get(field.name, {})):
+            try:
+                value = pa.array([candidate], field.type)[0].as_py()
+            except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError, TypeError, ValueError):
+                continue  # it does not fit the type
+            values[repr(value)] = value
+        is_accepted = {text: _accepts(readers, field, value) for text, value in values.items()}
+        accepted[field.name] = [value for text, value in values.items() if is_accepted[text]]
+        refused += [(field.name, value) for text, value in values.items() if not is_accepted[text]]
     usable = {name: values or [None] for name, values in accepted.items()}
     count = min(max(_LEAST_ROWS, *map(len, usable.values())), _MOST_ROWS)
     rows = [{name: values[(row + place) % len(values)] for place, (name, values) in enumerate(usable.items())} for row in range(count)]
@@ -57,19 +63,11 @@ def _accepts(readers: Mapping[str, FittedEncoder], field: pa.Field, value: Any) 
         column = pa.array([value], field.type)
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
         return False
-    tables = [pa.table(dict.fromkeys(fitted.inputs, column)) for fitted in readers.values()]
-    return all(
-        Encoders({name: fitted}).encode(table)[1][0].as_py() is None for (name, fitted), table in zip(readers.items(), tables, strict=True)
-    )
-
-
-def _values(kind: pa.DataType, readers: Sequence[FittedEncoder], profile: Mapping[str, Any]) -> Iterator[Any]:
-    """Ordinary values first; those that do not fit the type are left out."""
-    for value in _candidates(kind, readers, profile):
-        try:
-            yield pa.array([value], kind)[0].as_py()
-        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError, TypeError, ValueError):
-            continue
+    for name, fitted in readers.items():
+        _, reasons = Encoders({name: fitted}).encode(pa.table(dict.fromkeys(fitted.inputs, column)))
+        if reasons[0].as_py() is not None:
+            return False
+    return True
 
 
 def _candidates(kind: pa.DataType, readers: Sequence[FittedEncoder], profile: Mapping[str, Any]) -> Iterator[Any]:
@@ -87,8 +85,7 @@ def _candidates(kind: pa.DataType, readers: Sequence[FittedEncoder], profile: Ma
     elif types.is_temporal(kind):
         yield from (datetime(2001, 2, 3, 4, 5, 6), datetime(1970, 1, 1))
     else:
-        edges = [edge for fitted in readers for edge in _edges(fitted)]
-        yield from (_cast_number(kind, number) for number in [*edges, *_profile_numbers(profile), 0, 1, -1, 2.5])
+        yield from _numbers(kind, readers, profile)
     yield None
 
 
@@ -108,29 +105,26 @@ def _vocabulary_values(kind: pa.DataType, fitted: FittedEncoder) -> Iterator[Any
         yield from (pa.array(part).cast(kind.value_type).to_pylist() for part in (words[:3], words[-70:]))
 
 
-def _edges(fitted: FittedEncoder) -> list[float]:
-    """The points at which an encoder decides, and their neighbours."""
-    points = fitted.state.get("edges") or fitted.state.get("points") or []
-    samples = points[:: max(len(points) // _EDGES, 1)][:_EDGES]
-    return [number for point in samples for number in (point, float(np.nextafter(point, -np.inf)), float(np.nextafter(point, np.inf)))]
-
-
-def _profile_numbers(profile: Mapping[str, Any]) -> Iterator[float]:
-    """The mean of a column, where trees often decide, its range, and numbers that it might have, as far as the profile says."""
-    yield from (number for name in ("mean", "minimum", "maximum") if (number := profile.get(name)) is not None)
+def _numbers(kind: pa.DataType, readers: Sequence[FittedEncoder], profile: Mapping[str, Any]) -> Iterator[Any]:
+    """The points at which encoders decide, with their neighbours; the mean of the column, where trees often decide, its range, and numbers
+    that it might have, as far as the profile says. Integers and decimals are rounded down."""
+    numbers: list[float] = []
+    for fitted in readers:
+        points = fitted.state.get("edges") or fitted.state.get("points") or []
+        for point in points[:: max(len(points) // _EDGES, 1)][:_EDGES]:
+            numbers += [point, float(np.nextafter(point, -np.inf)), float(np.nextafter(point, np.inf))]
+    numbers += [number for name in ("mean", "minimum", "maximum") if (number := profile.get(name)) is not None]
     draw = np.random.Generator(np.random.Philox(key=0))
     minimum, maximum = profile.get("minimum"), profile.get("maximum")
     if minimum is not None and maximum is not None:
-        yield from draw.uniform(minimum, maximum, _NUMBERS).tolist()
+        numbers += draw.uniform(minimum, maximum, _NUMBERS).tolist()
     if profile.get("deviation"):
-        yield from (profile["mean"] + profile["deviation"] * draw.normal(size=_NUMBERS)).tolist()
-
-
-def _cast_number(kind: pa.DataType, number: float) -> Any:
-    """The number in this type; integers and decimals are rounded down."""
-    if types.is_integer(kind):
-        return math.floor(number)
-    return Decimal(math.floor(number)) if types.is_decimal(kind) else float(number)
+        numbers += (profile["mean"] + profile["deviation"] * draw.normal(size=_NUMBERS)).tolist()
+    for number in [*numbers, 0, 1, -1, 2.5]:
+        if types.is_integer(kind):
+            yield math.floor(number)
+        else:
+            yield Decimal(math.floor(number)) if types.is_decimal(kind) else float(number)
 
 
 def _arrays(kind: pa.DataType, fitted: FittedEncoder) -> Iterator[Any]:
@@ -140,7 +134,7 @@ def _arrays(kind: pa.DataType, fitted: FittedEncoder) -> Iterator[Any]:
         return
     random = np.random.default_rng(0)
     for _ in range(3):
-        numbers = random.integers(0, 17, shape) if _is_integer(kind) or is_bytes(kind) else random.normal(size=shape)
+        numbers = random.integers(0, 17, shape) if types.is_integer(element_type(kind)) or is_bytes(kind) else random.normal(size=shape)
         if hasattr(encoder.settings, "mean"):
             numbers = encoder.decode(numbers)
         if is_bytes(kind):
@@ -148,7 +142,3 @@ def _arrays(kind: pa.DataType, fitted: FittedEncoder) -> Iterator[Any]:
         else:
             yield (numbers if is_list(kind.value_type) else numbers.ravel()).tolist()
     yield b"short" if is_bytes(kind) else [] if is_list(kind.value_type) else [1]
-
-
-def _is_integer(kind: pa.DataType) -> bool:
-    return _is_integer(kind.value_type) if is_list(kind) else types.is_integer(kind)

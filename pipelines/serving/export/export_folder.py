@@ -4,7 +4,7 @@ import json
 import logging
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -15,18 +15,19 @@ from uuid import uuid4
 
 from pipelines.config import Config
 from pipelines.config.features import encoder_settings
-from pipelines.config.serving import Export
 from pipelines.data.versions.manifest import FittedEncoder
 from pipelines.data.versions.schema import schema_to_text
 from pipelines.errors import DatasetError, ExportError
 from pipelines.serving.export.examples import example_predictions, example_rows
 from pipelines.serving.export.parity import LEAST_ROWS, Row, compare_outputs
-from pipelines.serving.export.predict_script import SCRIPT, TOLERANCE, Modules, check_script, is_own_task, script_modules, write_script
+from pipelines.serving.export.predict_script import SCRIPT, TOLERANCE, Modules, check_script, script_modules, write_script
 from pipelines.serving.export.program import rows_to_json
 from pipelines.serving.export.subject import Subject, read_subject
 from pipelines.serving.export.targets import Candidate, TargetFiles, Write, target_writer
 from pipelines.tasks.answers import find_answer
 from pipelines.tracking.models import log_export
+
+log = logging.getLogger(__name__)
 
 MANIFEST, PARITY = "manifest.json", "parity.json"
 FORMAT = 2
@@ -48,11 +49,6 @@ def commit_folder(folder: Path) -> Iterator[Path]:
             os.replace(backup, folder)
         shutil.rmtree(draft, ignore_errors=True)
         shutil.rmtree(backup, ignore_errors=True)
-
-
-def write_parity(folder: Path, rows: list[Row]) -> None:
-    """Write the comparison with the model in MLflow."""
-    (folder / PARITY).write_text(json.dumps({"split": "test", "rows": rows}, indent=1) + "\n", encoding="utf-8")
 
 
 def describe_export(subject: Subject, target: str, written: TargetFiles) -> dict[str, Any]:
@@ -119,13 +115,15 @@ def readme_text(name: str, manifest: Mapping[str, Any], query: str, examples: Ma
     with the model in MLflow in a few words, and `modules` are the script's."""
     described = [entry.get("encoded by") or entry["refuses"] for entry in manifest["inputs"]]
     encoders = [encoder["encoder"]["encoder"] for encoder in described]
+    installed = packages_distributions()
+    packages = {installed.get(package, [package])[0] for package in modules.needs}.union(*(encoder["needs"] for encoder in described))
     template = Path(__file__).parent / "templates/readme.txt"
     return template.read_text(encoding="utf-8").format(
         name=name,
         run=manifest["run"],
         digest=manifest["dataset"]["digest"][:12],
         parity=parity,
-        packages=" ".join(_distributions(modules, (name for encoder in described for name in encoder["needs"]))),
+        packages=" ".join(["onnxruntime", *sorted(packages)]),
         row=_line(examples["rows"][0]),
         prediction=_line(examples["predictions"][0]),
         pictures="; pictures in files need Pillow" if "image" in encoders else "",
@@ -146,18 +144,9 @@ def _input(subject: Subject, name: str, candidate: Candidate) -> Mapping[str, An
     return {"name": name, "takes": "the encoded column", "dtype": dtype, "shape": list(column.shape), "encoded by": encoder}
 
 
-def _distributions(modules: Modules, further: Iterable[str]) -> list[str]:
-    """The distributions that the script needs, with `further` ones that encoders name."""
-    installed = packages_distributions()
-    return ["onnxruntime", *sorted({*(installed.get(package, [package])[0] for package in modules.needs), *further})]
-
-
 def _line(value: Mapping[str, Any]) -> str:
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= 1_000 else f"{text[:1_000]}…"
-
-
-log = logging.getLogger(__name__)
 
 
 def export(config: Config, run_id: str, target: str) -> Path:
@@ -189,25 +178,22 @@ def write_export(config: Config, subject: Subject, target: str, write: Write, fo
     """
     written = write(subject, config.export, folder)
     report = compare_outputs(subject, written.candidates, config.export.max_batch_rows, least_rows=LEAST_ROWS)
-    _check_decisions(report[1], target, config.export)
-    write_parity(folder, report)
+    share, least = float(report[1]["equal_decisions"] or 0.0), config.export.least_equal_decisions
+    if share < least:
+        remedy = "export to onnx, which computes in floats" if target == "onnx-int8" else "choose another target"
+        raise ExportError(
+            f"--to {target} decides as the model in MLflow in {share:.2%} of {_rows_text(report[1])}, and export.least_equal_decisions is "
+            f"{least:g}; {remedy}, or lower the setting if that is enough for you"
+        )
+    (folder / PARITY).write_text(json.dumps({"split": "test", "rows": report}, indent=1) + "\n", encoding="utf-8")
     description = describe_export(subject, target, written)
     notes = [*written.notes, f"the model in MLflow was compared with it: {report_summary(report)}"]
     notes += _write_predictions(folder, config, subject, description, report) if written.is_onnx else []
     write_manifest(folder, {**description, "notes": notes})
     if (folder / SCRIPT).exists():
-        notes.append(f"{SCRIPT} takes raw rows, without Lockstep: {check_script(folder, is_own_task(subject.task))}")
+        has_own_task = not type(subject.task).__module__.startswith("pipelines.")
+        notes.append(f"{SCRIPT} takes raw rows, without Lockstep: {check_script(folder, has_own_task)}")
     return report, notes
-
-
-def _check_decisions(row: Row, target: str, settings: Export) -> None:
-    share = float(row["equal_decisions"] or 0.0)
-    if share < settings.least_equal_decisions:
-        remedy = "export to onnx, which computes in floats" if target == "onnx-int8" else "choose another target"
-        raise ExportError(
-            f"--to {target} decides as the model in MLflow in {share:.2%} of {_rows_text(row)}, and export.least_equal_decisions is "
-            f"{settings.least_equal_decisions:g}; {remedy}, or lower the setting if that is enough for you"
-        )
 
 
 def _write_predictions(folder: Path, config: Config, subject: Subject, description: Mapping[str, Any], report: list[Row]) -> list[str]:
@@ -239,9 +225,9 @@ def _rows_text(row: Row) -> str:
 
 def report_line(row: Row) -> str:
     """One row of a report, for the log."""
-    fields = [f"{key.replace('_', ' ')} {_value_text(value)}" for key, value in row.items() if key != "model" and value not in (None, "")]
+    fields = []
+    for name, value in row.items():
+        if name != "model" and value not in (None, ""):
+            text = f"{value:,}" if isinstance(value, int) else f"{value:.6g}" if isinstance(value, float) else str(value)
+            fields.append(f"{name.replace('_', ' ')} {text}")
     return f"{row['model']:15}{', '.join(fields)}"
-
-
-def _value_text(value: object) -> str:
-    return f"{value:,}" if isinstance(value, int) else f"{value:.6g}" if isinstance(value, float) else str(value)

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from pipelines.data.features import restore_encoder
 from pipelines.data.features.numeric import Identity, Log1p, MinMax, NumberEncoder, Standardize
-from pipelines.data.versions.manifest import FittedEncoder, Manifest
+from pipelines.data.versions.manifest import Manifest
 from pipelines.data.versions.schema import schema_from_text
 from pipelines.serving.model.predictor import feature_encoders
 
@@ -86,20 +86,15 @@ def find_numeric(manifest: Manifest) -> Numeric:
     """The features of a manifest that are encoded by arithmetic."""
     kinds = {field.name: field.type for field in schema_from_text(manifest.raw_schema)} if manifest.raw_schema else {}
     features = feature_encoders(manifest)
-    encoders = {name: encoder for name, fitted in features.items() if (encoder := _arithmetic(fitted)) is not None}
-    return Numeric(encoders, {name: _is_integer(kinds.get(features[name].inputs[0])) for name in encoders})
-
-
-def _arithmetic(fitted: FittedEncoder) -> NumberEncoder[Any] | None:
-    """The encoder, if it is one of these classes itself: a derived one may compute anything."""
-    encoder = restore_encoder(fitted)
-    if isinstance(encoder, NumberEncoder) and type(encoder) in (Standardize, MinMax, Log1p, Identity) and fitted.column.dtype == "float32":
-        return encoder
-    return None
-
-
-def _is_integer(kind: pa.DataType | None) -> bool:
-    return kind is not None and (types.is_integer(kind) or types.is_boolean(kind))
+    encoders, is_integer = dict[str, NumberEncoder[Any]](), dict[str, bool]()
+    for name, fitted in features.items():
+        encoder, kind = restore_encoder(fitted), kinds.get(fitted.inputs[0])
+        # One of these classes itself: a derived one may compute anything.
+        is_arithmetic = type(encoder) in (Standardize, MinMax, Log1p, Identity) and fitted.column.dtype == "float32"
+        if isinstance(encoder, NumberEncoder) and is_arithmetic:
+            encoders[name] = encoder
+            is_integer[name] = kind is not None and (types.is_integer(kind) or types.is_boolean(kind))
+    return Numeric(encoders, is_integer)
 
 
 def _log1p(values: Tensor) -> Tensor:

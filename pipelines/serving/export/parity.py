@@ -69,9 +69,24 @@ def compare_outputs(
                 inputs = subject.features(head(raw if candidate.takes_raw_numbers else rows, count))
                 _add(sums[name], subject, head(rows, count), expected[:count], _run(sums[name], candidate.run, inputs), is_of_split)
     weights = sum(tensor.nbytes for tensor in subject.network.state_dict().values())
-    sizes = {"mlflow": weights} | {name: candidate.bytes for name, candidate in candidates.items()}
-    about: dict[str, Mapping[str, Any]] = {name: candidate.about for name, candidate in candidates.items()}
-    return [{**_row(name, model_sums, sizes[name]), **about.get(name, {})} for name, model_sums in sums.items()]
+    report: list[Row] = []
+    for name, total in sums.items():
+        metrics = metric_values(total.metrics).items()
+        report.append(
+            {
+                "model": name,
+                "rows": total.rows,
+                "other_rows": total.other_rows,
+                "max_difference": total.max_difference,
+                "equal_decisions": total.equal / total.decided if total.decided else None,
+                "first_differing": ", ".join(map(str, total.differing[:10])),
+                "bytes": candidates[name].bytes if name in candidates else weights,
+                "rows_per_second": total.rows / total.seconds if total.seconds else None,
+                **{metric: format_value(value) if isinstance(value, str) else value for metric, value in metrics},
+                **(candidates[name].about if name in candidates else {}),
+            }
+        )
+    return report
 
 
 def _run(sums: ParitySums, run: Any, rows: Rows) -> np.ndarray:
@@ -112,17 +127,3 @@ def _decides_equally(subject: Subject, expected: np.ndarray, output: np.ndarray,
     wide = expected.astype(np.float64)
     permitted = np.where(spread > 0, _QUANTITY_TOLERANCE * spread, _SAME * np.maximum(np.abs(wide), 1))
     return (np.abs(output - wide) <= permitted) | (np.isnan(output) & np.isnan(wide))
-
-
-def _row(name: str, sums: ParitySums, size: int) -> Row:
-    return {
-        "model": name,
-        "rows": sums.rows,
-        "other_rows": sums.other_rows,
-        "max_difference": sums.max_difference,
-        "equal_decisions": sums.equal / sums.decided if sums.decided else None,
-        "first_differing": ", ".join(map(str, sums.differing[:10])),
-        "bytes": size,
-        "rows_per_second": sums.rows / sums.seconds if sums.seconds else None,
-        **{name: format_value(value) if isinstance(value, str) else value for name, value in metric_values(sums.metrics).items()},
-    }

@@ -18,11 +18,22 @@ from typing import Any
 from pipelines.errors import ExportError
 from pipelines.serving.export.program import EXAMPLES
 from pipelines.serving.model.logged_model import write_zip
-from pipelines.tasks.base import Task
 
 LOCKSTEP = "pipelines"
 HEAVY = ("mlflow", "pydantic", "pyspark", "ray", "torch", "yaml")
 """Packages that an exported folder does without, as its code may not import them."""
+SCRIPT, CODE, README = "predict.py", "code.zip", "README.md"
+TOLERANCE = 1e-3
+"""Permitted difference of a number in a prediction; relative, for numbers beyond 1. Networks in floats differ in their last bits."""
+PROGRAM = "pipelines.serving.export.program"
+_CHECK_SECONDS = 300
+_WITHOUT_HEAVY = f"""
+import runpy, sys
+sys.modules.update(dict.fromkeys({HEAVY!r}))
+del sys.argv[0]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+"""Runs a script as where packages that an exported folder does without are not installed."""
 
 
 @dataclass(frozen=True)
@@ -65,46 +76,36 @@ class _Search:
         content: bytes = loader.get_data(spec.origin)
         path = name.replace(".", "/")
         self.files[f"{path}/__init__.py" if spec.submodule_search_locations else f"{path}.py"] = content
-        self._add_packages(name, (*importers, name))
+        importers = (*importers, name)
+        parent = name
+        # Lockstep's packages are empty unless something is imported from them, as are those without a file.
+        while parent := parent.rpartition(".")[0]:
+            parent_spec = find_spec(parent)
+            if parent.partition(".")[0] == LOCKSTEP or parent_spec is None or not parent_spec.origin:
+                self.files.setdefault(f"{parent.replace('.', '/')}/__init__.py", b"")
+            else:
+                self.add(parent, importers)
         package = name if spec.submodule_search_locations else name.rpartition(".")[0]
         for imported, is_always in _imports(ast.parse(content), package):
-            self._add_import(imported, is_always, (*importers, name))
-
-    def _add_packages(self, name: str, importers: tuple[str, ...]) -> None:
-        """The packages that a module is in. Lockstep's are empty unless something is imported from them, as are those without a file."""
-        while name := name.rpartition(".")[0]:
-            spec = find_spec(name)
-            if name.partition(".")[0] == LOCKSTEP or spec is None or not spec.origin:
-                self.files.setdefault(f"{name.replace('.', '/')}/__init__.py", b"")
-            else:
-                self.add(name, importers)
+            self._add_import(imported, is_always, importers)
 
     def _add_import(self, name: str, is_always: bool, importers: tuple[str, ...]) -> None:
-        top = name.partition(".")[0]
+        top, parent = name.partition(".")[0], name.rpartition(".")[0]
         if top in sys.stdlib_module_names:
             return
-        if top in self.packages or (top not in HEAVY and self._is_loose(top)):
-            self.add(_module_name(name), importers)
+        if top not in self.packages and top not in HEAVY and top not in self.installed and find_spec(top) is not None:
+            self.packages.add(top)  # of no distribution: it stands beside a user's encoders
+        if top in self.packages:
+            try:  # `from package import name` may mean a module
+                is_module = not parent or find_spec(name) is not None
+            except ModuleNotFoundError:  # the parent is no package
+                is_module = False
+            self.add(name if is_module else parent, importers)
         elif is_always and top in HEAVY:
             chain = " imports ".join((*importers, top))
             raise ExportError(f"{chain}, which an exported folder does without; import settings below `if TYPE_CHECKING:`")
         elif is_always:
             self.needs.add(top)
-
-    def _is_loose(self, top: str) -> bool:
-        """Whether a package belongs to no distribution, but stands beside a user's encoders."""
-        if top not in self.installed and find_spec(top) is not None:
-            self.packages.add(top)
-        return top in self.packages
-
-
-def _module_name(name: str) -> str:
-    """The module that has a name, or that is named: `from package import name` may mean either."""
-    parent = name.rpartition(".")[0]
-    try:
-        return name if not parent or find_spec(name) else parent
-    except ModuleNotFoundError:  # the parent is no package
-        return parent
 
 
 def _imports(tree: ast.AST, package: str, is_always: bool = True) -> Iterator[tuple[str, bool]]:
@@ -121,20 +122,6 @@ def _imports(tree: ast.AST, package: str, is_always: bool = True) -> Iterator[tu
                 yield from _imports(ast.Module(orelse, []), package, is_always)
             case _:
                 yield from _imports(node, package, is_always and not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
-
-
-SCRIPT, CODE, README = "predict.py", "code.zip", "README.md"
-TOLERANCE = 1e-3
-"""Permitted difference of a number in a prediction; relative, for numbers beyond 1. Networks in floats differ in their last bits."""
-PROGRAM = "pipelines.serving.export.program"
-_CHECK_SECONDS = 300
-_WITHOUT_HEAVY = f"""
-import runpy, sys
-sys.modules.update(dict.fromkeys({HEAVY!r}))
-del sys.argv[0]
-runpy.run_path(sys.argv[0], run_name="__main__")
-"""
-"""Runs a script as where packages that an exported folder does without are not installed."""
 
 
 def script_modules(description: Mapping[str, Any]) -> Modules:
@@ -154,11 +141,6 @@ def write_script(folder: Path, modules: Modules, readme: str, examples: Mapping[
     write_zip(modules.files, folder / CODE)
     (folder / EXAMPLES).write_text(json.dumps(examples, indent=1, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
     (folder / README).write_text(readme, encoding="utf-8")
-
-
-def is_own_task(task: Task) -> bool:
-    """Whether the task is a user's class."""
-    return not type(task).__module__.startswith("pipelines.")
 
 
 def check_script(folder: Path, has_own_task: bool) -> str:

@@ -36,6 +36,9 @@ _FAULTS = (ValueError, TypeError, ArithmeticError, NotImplementedError)
 """What Python and Arrow raise for a value of another type."""
 _FLOATS: dict[int, Any] = {16: np.float16, 32: np.float32, 64: np.float64}
 Read = Callable[[Any], Any]
+EXAMPLES = "examples.json"
+Predict = Callable[[Sequence[Mapping[str, Any]]], list[dict[str, Any]]]
+_BATCH_ROWS = 1_024
 
 
 def rows_from_json(rows: Sequence[Mapping[str, Any]], schema: pa.Schema, first: int = 0) -> pa.Table:
@@ -46,20 +49,19 @@ def rows_from_json(rows: Sequence[Mapping[str, Any]], schema: pa.Schema, first: 
             raise ValueError(f"row {number} is {row!r:.80}, and a row is a JSON object")
         if missing := next((name for name in schema.names if name not in row), None):
             raise ValueError(f"row {number} has no column {missing}; a row has {', '.join(schema.names)}, with null for what is missing")
-    return pa.Table.from_arrays([_column([row[field.name] for row in rows], field, first) for field in schema], schema=schema)
-
-
-def _column(values: Sequence[Any], field: pa.Field, first: int) -> pa.Array:
-    read = _reader(field.type)
-    try:
-        return pa.array([read(value) for value in values], field.type)
-    except _FAULTS:
-        for number, value in enumerate(values, first):
-            try:
-                pa.array([read(value)], field.type)
-            except _FAULTS as error:
-                raise ValueError(f"row {number}: column {field.name} takes {field.type}, and this is {value!r:.80}") from error
-        raise
+    columns = []
+    for field in schema:
+        read, values = _reader(field.type), [row[field.name] for row in rows]
+        try:
+            columns.append(pa.array([read(value) for value in values], field.type))
+        except _FAULTS:
+            for number, value in enumerate(values, first):
+                try:
+                    pa.array([read(value)], field.type)
+                except _FAULTS as error:
+                    raise ValueError(f"row {number}: column {field.name} takes {field.type}, and this is {value!r:.80}") from error
+            raise
+    return pa.Table.from_arrays(columns, schema=schema)
 
 
 def _reader(kind: pa.DataType) -> Read:
@@ -139,10 +141,6 @@ def json_value(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-EXAMPLES = "examples.json"
-Predict = Callable[[Sequence[Mapping[str, Any]]], list[dict[str, Any]]]
-
-
 def check_examples(folder: Path, predict: Predict, inexact: Collection[str] = ()) -> str:
     """A line that says how many examples agree, without the columns that are `inexact`. Raises ValueError for the first one that does not.
     A model in 8 bits need not agree in numbers: of its examples, those that are refused must be the same."""
@@ -177,9 +175,6 @@ def _differences(value: Any, expected: Any, tolerance: float) -> Iterator[str]:
             yield f"{value} instead of {expected}"
     elif value != expected:
         yield f"{value!r:.80} instead of {expected!r:.80}"
-
-
-_BATCH_ROWS = 1_024
 
 
 class Model:

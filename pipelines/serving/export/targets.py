@@ -1,4 +1,4 @@
-"""What the targets of an export share: their results, and networks as programs of torch.export, with errors of exporters in one line."""
+"""Shared by the targets of an export: their results, and networks as programs of torch.export, with errors of exporters in one line."""
 
 import logging
 import re
@@ -16,12 +16,22 @@ import torch
 from torch import nn
 from torch.export import ExportedProgram, default_decompositions
 
-from pipelines.config.serving import EXPORTS, Export
+from pipelines.config.serving import Export, export_targets
 from pipelines.errors import ConfigError, ExportError
 from pipelines.serving.export.subject import Rows, Subject, to_tensors
 
 Run = Callable[[Mapping[str, np.ndarray]], np.ndarray]
 """Computes the network's output, shape (rows, …), from a batch of the columns that the written model takes."""
+_NO_OPERATOR = re.compile(
+    r"No ONNX function found for <OpOverload\(op='([\w.]+)'|No lowering found for\s+([\w.:]+)|Missing operator: \[\d+\] ([\w:.]+)"
+)
+"""Messages of torch.onnx, torchax and ExecuTorch about an operator that they lack."""
+_SUMMARY = re.compile(r"(?:<class ')?([\w.]*(?:Error|Exception))(?:'>)?: (.+)")
+"""A line with the class and the message of an error: the last of a traceback, or that of torch.onnx, which explains how to report it."""
+_CROSS_ENTROPIES = tuple(
+    getattr(torch.ops.aten, name).default
+    for name in ("cross_entropy_loss", "nll_loss_nd", "nll_loss", "nll_loss2d", "nll_loss_forward", "nll_loss2d_forward")
+)
 
 
 @dataclass(frozen=True)
@@ -61,23 +71,17 @@ Write = Callable[[Subject, Export, Path], TargetFiles]
 def target_writer(target: str) -> Write:
     """The function that writes a target. Raises ConfigError for an unknown one, and ExportError if a library that it needs is not
     installed."""
-    if target not in EXPORTS:
-        raise ConfigError(f"the target of the export is {target!r}; choose one of {', '.join(EXPORTS)}")
+    targets = export_targets()
+    if target not in targets:
+        raise ConfigError(f"the target of the export is {target!r}; choose one of {', '.join(targets)}")
+    module, _, function = targets[target].partition(":")
     try:
-        return import_module(EXPORTS[target]).write
+        return getattr(import_module(module), function)
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] == "pipelines":
             raise
         extra = target.partition("-")[0]
         raise ExportError(f"--to {target} needs {error.name}, which is not installed; pip install 'lockstep-pipelines[{extra}]'") from error
-
-
-_NO_OPERATOR = re.compile(
-    r"No ONNX function found for <OpOverload\(op='([\w.]+)'|No lowering found for\s+([\w.:]+)|Missing operator: \[\d+\] ([\w:.]+)"
-)
-"""Messages of torch.onnx, torchax and ExecuTorch about an operator that they lack."""
-_SUMMARY = re.compile(r"(?:<class ')?([\w.]*(?:Error|Exception))(?:'>)?: (.+)")
-"""A line with the class and the message of an error: the last of a traceback, or that of torch.onnx, which explains how to report it."""
 
 
 @contextmanager
@@ -118,17 +122,6 @@ def fault(target: str, error: BaseException) -> str:
     summary = next(filter(None, map(_SUMMARY.match, reversed(lines))), None)
     last = ": ".join(summary.groups()) if summary else lines[-1]
     return f"{target} cannot express the network: {last}; {works}"
-
-
-_aten = torch.ops.aten
-_CROSS_ENTROPIES = (
-    _aten.cross_entropy_loss.default,
-    _aten.nll_loss_nd.default,
-    _aten.nll_loss.default,
-    _aten.nll_loss2d.default,
-    _aten.nll_loss_forward.default,
-    _aten.nll_loss2d_forward.default,
-)
 
 
 def trace(network: nn.Module, rows: Rows, shapes: Mapping[str, Mapping[int, Any]] | None) -> ExportedProgram:

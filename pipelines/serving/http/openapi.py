@@ -2,7 +2,6 @@
 answers of the model, with an example, as one HTML file without scripts."""
 
 import json
-from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -21,16 +20,16 @@ from pipelines.serving.model import REFUSED
 Schema = dict[str, Any]
 
 
-def row_schema(inputs: pa.Schema, required: Sequence[str]) -> Schema:
-    """JSON schema of a row, with the names of the columns that must be there; whether a NULL is refused is up to the column's encoder."""
-    properties = {field.name: {"anyOf": [_type_schema(field.type), {"type": "null"}], "description": str(field.type)} for field in inputs}
-    return {"type": "object", "properties": properties, "required": list(required)}
-
-
 def openapi(served: ServedModel, settings: Endpoint, needs_token: bool) -> Schema:
     """OpenAPI 3.1 of the endpoint as it serves this model."""
     predictor, series = served.predictor, served.predictor.series_inputs
-    row = row_schema(predictor.columns_taken, series.shared_names if series else predictor.inputs.names)
+    columns = {
+        # Whether a NULL is refused is up to the column's encoder.
+        field.name: {"anyOf": [_type_schema(field.type), {"type": "null"}], "description": str(field.type)}
+        for field in predictor.columns_taken
+    }
+    required = list(series.shared_names if series else predictor.inputs.names)
+    row = {"type": "object", "properties": columns, "required": required}
     request = {
         "type": "object",
         "properties": {ROWS: {"type": "array", "items": row, "maxItems": settings.rows_per_request}},

@@ -32,6 +32,10 @@ from pipelines.tracking.models import resolve_version
 
 Row = TypeVar("Row")
 Answer = TypeVar("Answer")
+FLUSH_SECONDS = 1.0
+_OPEN = ("/health",)
+_PAGES = ("/", "/docs", "/openapi.json")
+"""For people, whose browsers send the token as a password."""
 
 
 class RequestBatches(Generic[Row, Answer]):
@@ -77,12 +81,6 @@ class RequestBatches(Generic[Row, Answer]):
                 batch.append((rows, future))
                 room -= len(rows)
         return batch
-
-
-FLUSH_SECONDS = 1.0
-_OPEN = ("/health",)
-_PAGES = ("/", "/docs", "/openapi.json")
-"""For people, whose browsers send the token as a password."""
 
 
 class ModelReplica:

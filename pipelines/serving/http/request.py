@@ -1,5 +1,4 @@
-"""What a request carries: the token, which is compared with that of the endpoint, and rows, in one of MLflow's forms, or a reason to refuse
-it.
+"""The token of a request, which is compared with that of the endpoint, and its rows, in one of MLflow's forms, or a reason to refuse it.
 
 MLflow takes rows as JSON in several forms: records, a split data frame, and TensorFlow's `instances` and `inputs`. They mean the same as
 to `mlflow models serve`: `instances` and `inputs` are rows, or columns, or the values of a single column.
@@ -21,9 +20,12 @@ from pipelines.config.serving import Endpoint
 from pipelines.data.features.raw import is_list
 from pipelines.errors import ConfigError
 
-VARIABLE = "LOCKSTEP_TOKEN"
+TOKEN_ENV = "LOCKSTEP_TOKEN"
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 _MIN_LENGTH = 16
+ROWS, SPLIT, INSTANCES, INPUTS = FORMS = ("dataframe_records", "dataframe_split", "instances", "inputs")
+SHAPE = f'send {{"{ROWS}": [{{"column": value, …}}, …]}}'
+Row = dict[str, Any]
 
 
 def token_digest(settings: Endpoint) -> bytes | None:
@@ -39,12 +41,12 @@ def token_digest(settings: Endpoint) -> bytes | None:
                 f"endpoint.token_file is {settings.token_file}, which cannot be read: {error}; name a file with the token"
             ) from error
     else:
-        token = os.environ.get(VARIABLE, "").strip()
+        token = os.environ.get(TOKEN_ENV, "").strip()
     if not token and not settings.token_file:
         if settings.host in _LOOPBACK:
             return None
         raise ConfigError(
-            f"endpoint.host is {settings.host}, which other machines can reach, without a token; set endpoint.token_file or {VARIABLE}"
+            f"endpoint.host is {settings.host}, which other machines can reach, without a token; set endpoint.token_file or {TOKEN_ENV}"
         )
     if len(token) < _MIN_LENGTH:
         raise ConfigError(f"the endpoint's token has {len(token)} characters; it must have at least {_MIN_LENGTH}: openssl rand -hex 32")
@@ -57,18 +59,14 @@ def is_authorized(authorization: str, digest: bytes | None, reads_pages: bool = 
     if digest is None:
         return True
     scheme, _, token = authorization.partition(" ")
-    if reads_pages and scheme.lower() == "basic":
-        scheme, token = "bearer", _password(token)
+    if reads_pages and scheme.lower() == "basic":  # user:password in base64 (RFC 7617)
+        scheme = "bearer"
+        try:
+            token = b64decode(token.strip(), validate=True).decode().partition(":")[2]
+        except ValueError:
+            token = ""
     request_digest = sha256(token.strip().encode("utf-8", "surrogateescape")).digest()
     return hmac.compare_digest(request_digest, digest) and scheme.lower() == "bearer"
-
-
-def _password(credentials: str) -> str:
-    """The password in the credentials of HTTP's scheme `Basic` (RFC 7617); empty if there is none."""
-    try:
-        return b64decode(credentials.strip(), validate=True).decode().partition(":")[2]
-    except ValueError:
-        return ""
 
 
 class RequestError(Exception):
@@ -77,11 +75,6 @@ class RequestError(Exception):
     def __init__(self, status: int, reason: str) -> None:
         super().__init__(reason)
         self.status = status
-
-
-ROWS, SPLIT, INSTANCES, INPUTS = FORMS = ("dataframe_records", "dataframe_split", "instances", "inputs")
-SHAPE = f'send {{"{ROWS}": [{{"column": value, …}}, …]}}'
-Row = dict[str, Any]
 
 
 def rows_from_form(content: Any, inputs: pa.Schema) -> list[Row]:
@@ -121,7 +114,12 @@ def _split_rows(value: Any) -> list[Row]:
 def _column_rows(columns: Mapping[str, Any], inputs: pa.Schema, form: str) -> list[Row]:
     """Rows from lists of values by column, or one row from a value for each column."""
     kinds = {field.name: field.type for field in inputs}
-    has_many = {name: _depth(value) > (_list_levels(kinds[name]) if name in kinds else 0) for name, value in columns.items()}
+    has_many = {}
+    for name, value in columns.items():
+        depth, first = 0, value  # lists around the first value; an empty list counts as one
+        while isinstance(first, list):
+            depth, first = depth + 1, next((item for item in first if item is not None), None)
+        has_many[name] = depth > (_list_levels(kinds[name]) if name in kinds else 0)
     if not any(has_many.values()):
         return [dict(columns)]
     counts = {name: len(value) if has_many[name] else -1 for name, value in columns.items()}
@@ -134,14 +132,6 @@ def _column_rows(columns: Mapping[str, Any], inputs: pa.Schema, form: str) -> li
 
 def _list_levels(kind: pa.DataType) -> int:
     return 1 + _list_levels(kind.value_type) if is_list(kind) else 0
-
-
-def _depth(value: Any) -> int:
-    """How many lists are around the first value; an empty list counts as one."""
-    levels = 0
-    while isinstance(value, list):
-        levels, value = levels + 1, next((item for item in value if item is not None), None)
-    return levels
 
 
 async def read_body(declared: str, chunks: AsyncIterator[bytes], settings: Endpoint) -> bytes:

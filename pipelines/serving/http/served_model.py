@@ -8,6 +8,7 @@ import logging
 import math
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, datetime
 from itertools import islice
@@ -22,10 +23,10 @@ import pyarrow.types as types
 from pipelines.config.messages.words import name_list
 from pipelines.config.tasks.functions import holds_code
 from pipelines.data.features.arrays import is_bytes
-from pipelines.data.features.raw import is_list, is_number
+from pipelines.data.features.raw import is_number
 from pipelines.errors import ConfigError, LockstepError, SourceError
 from pipelines.serving.model import REFUSED, Predictor
-from pipelines.serving.model.column_casts import to_arrow
+from pipelines.serving.model.column_casts import element_type, to_arrow
 from pipelines.serving.model.logged_model import read_model
 from pipelines.serving.model.scoring import input_example
 from pipelines.tracking.models import registered_model_files, resolve_version
@@ -50,21 +51,15 @@ class ServedModel:
     def answers(self, requests: Sequence[list[JsonRow]]) -> list[list[JsonRow]]:
         """Predictions of the rows of each request, in their order. A row that cannot be taken has NULL as prediction, and the reason in
         `refused`; it does not affect other rows."""
-        are_series = [self._are_series(request) for request in requests]
+        series = self.predictor.series_inputs
+        # Windows are made of the rows of a request, and so not of those of others, if no row has its windows already.
+        are_series = [bool(series and request and all(series.are_needed(list(row)) for row in request)) for request in requests]
         rows = [row for request, is_series in zip(requests, are_series, strict=True) if not is_series for row in request]
-        try:
-            predictions = iter(self._predict(rows))
-        except SourceError:
-            predictions = iter(self._predict_or_refuse(rows))
+        predictions = iter(self._predict_or_refuse(rows) if rows else [])
         return [
             self._predict_series(request) if is_series else list(islice(predictions, len(request)))
             for request, is_series in zip(requests, are_series, strict=True)
         ]
-
-    def _are_series(self, rows: list[JsonRow]) -> bool:
-        """Whether windows are made of the rows of a request, and so not of those of others: if no row has its windows already."""
-        series = self.predictor.series_inputs
-        return bool(series and rows and all(series.are_needed(list(row)) for row in rows))
 
     def _predict_series(self, rows: list[JsonRow]) -> list[JsonRow]:
         """The rows of a request together: a fault of one is in the windows of others, so all of them are refused with it."""
@@ -75,19 +70,17 @@ class ServedModel:
         except SourceError as error:
             return [{**dict.fromkeys(self.predictor.outputs.columns), REFUSED: str(error)} for _ in rows]
 
-    def _predict(self, rows: list[JsonRow]) -> list[JsonRow]:
-        """Raises SourceError if any row lacks a column or has a value of another type."""
-        if not rows:
-            return []
-        return _json_rows(self.predictor.predict(to_arrow(_columns(rows, self.predictor.inputs), self.predictor.inputs)))
-
     def _predict_or_refuse(self, rows: list[JsonRow]) -> list[JsonRow]:
-        """Convert the rows one by one, and predict them together, since prediction takes longer than conversion."""
+        """Predict rows that need no others. If one lacks a column or has a value of another type, the rows are converted one by one, and
+        predicted together, since prediction takes longer than conversion."""
+        inputs = self.predictor.inputs
+        with suppress(SourceError):
+            return _json_rows(self.predictor.predict(to_arrow(_columns(rows, inputs), inputs)))
         reasons: dict[int, str] = {}
         tables: list[pa.Table] = []
         for number, row in enumerate(rows):
             try:
-                tables.append(to_arrow(_columns([row], self.predictor.inputs), self.predictor.inputs))
+                tables.append(to_arrow(_columns([row], inputs), inputs))
             except SourceError as error:
                 reasons[number] = str(error)
         predicted = iter(_json_rows(self.predictor.predict(pa.concat_tables(tables))) if tables else [])
@@ -110,7 +103,7 @@ def _columns(rows: list[JsonRow], inputs: pa.Schema) -> dict[str, list[Any]]:
 def _from_json(values: list[Any], field: pa.Field) -> list[Any]:
     """Bytes are base64 in JSON, and times are text. Among numbers Arrow would take true for 1, depending on the other rows of a batch."""
     try:
-        element = _element(field.type)
+        element = element_type(field.type)
         if is_number(element) and not types.is_boolean(element) and (wrong := next(_unrepresentable(values), None)) is not None:
             raise ValueError(f"it is {json.dumps(wrong)}")
         if is_bytes(field.type):
@@ -120,10 +113,6 @@ def _from_json(values: list[Any], field: pa.Field) -> list[Any]:
     except (ValueError, TypeError) as error:
         raise SourceError(f"the value of column {field.name} is no {field.type}: {error}") from error
     return values
-
-
-def _element(kind: pa.DataType) -> pa.DataType:
-    return _element(kind.value_type) if is_list(kind) else kind
 
 
 def _unrepresentable(values: list[Any]) -> Iterator[bool | int]:

@@ -24,14 +24,22 @@ from pipelines.serving.http.request import token_digest
 from pipelines.serving.http.served_model import load_served_model
 from pipelines.tracking.models import resolve_version
 
+log = logging.getLogger(__name__)
+
 _TOO_LATE = "no replica has answered in time; send the request again"
+PATIENT = {"RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60", "RAY_SERVE_PROXY_HEALTH_CHECK_TIMEOUT_S": "60"}
+"""For a Ray that we start: on a busy machine, the HTTP server was stopped after 5 seconds, while it still imported Ray."""
+QUIET = {"log_level": "ERROR", "enable_access_log": False}
 
 
 def variables(folder: Path, settings: Endpoint) -> dict[str, str]:
     """Environment variables of the processes of a Ray cluster. HAProxy's files go below `folder`, and so does the socket at which
     everyone who can enter the folder controls HAProxy. The folder's path must be short: Ray adds a node's id of 56 characters, and a
     socket's path has at most 107."""
-    metrics, statistics = _free_ports()
+    with socket.socket() as first, socket.socket() as second:
+        first.bind(("", 0))
+        second.bind(("", 0))
+        metrics, statistics = first.getsockname()[1], second.getsockname()[1]
     buffered = append_default_option(RETRY_ON, "conn-failure empty-response", "option http-buffer-request")
     return {
         "RAY_SERVE_ENABLE_HA_PROXY": "1",
@@ -56,20 +64,6 @@ def variables(folder: Path, settings: Endpoint) -> dict[str, str]:
         "RAY_SERVE_HAPROXY_METRICS_PORT": str(metrics),
         "RAY_SERVE_HAPROXY_STATS_PORT": str(statistics),
     }
-
-
-def _free_ports() -> tuple[int, int]:
-    with socket.socket() as first, socket.socket() as second:
-        first.bind(("", 0))
-        second.bind(("", 0))
-        return first.getsockname()[1], second.getsockname()[1]
-
-
-log = logging.getLogger(__name__)
-
-PATIENT = {"RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60", "RAY_SERVE_PROXY_HEALTH_CHECK_TIMEOUT_S": "60"}
-"""For a Ray that we start: on a busy machine, the HTTP server was stopped after 5 seconds, while it still imported Ray."""
-QUIET = {"log_level": "ERROR", "enable_access_log": False}
 
 
 @contextmanager

@@ -40,7 +40,9 @@ def main() -> None:
 def load_verified(folder: Path, takes_query: bool) -> tuple[dict[str, Any], Any]:
     """The description of the model in `folder`, and its predictor: for the query's columns if `takes_query`, else for the rows that the
     model takes. Raises CorruptError if a file was altered."""
-    digest = runpy.run_path(str(folder / "entry.py"))["verify_files"](folder)
+    entry = runpy.run_path(str(folder / "entry.py"))
+    verify_files = entry.get("verify_files") or entry["checked"]  # its name in models that were logged with earlier versions
+    digest = verify_files(folder)
     # Only now the code is verified.
     manifests, models = import_module("pipelines.data.versions.manifest"), import_module("pipelines.serving.model")
     artifacts = {file.stem: str(file) for file in (folder / "artifacts").iterdir()}

@@ -51,21 +51,14 @@ def fitting_rows(rows: pd.DataFrame | Mapping[str, list[Any]] | pa.RecordBatch, 
         try:
             columns.append(_cast_column(values, field.type))
         except _FAULTS as error:
-            if _sort_of_all(values) not in (_sort(field.type), "null", "mixed"):
-                raise SourceError(_reason(field, error)) from error
+            with suppress(*_FAULTS):  # of a column whose values have several types, or none that Arrow knows
+                if _sort(_array(values).type) not in (_sort(field.type), "null"):
+                    raise SourceError(_reason(field, error)) from error
             faults: dict[int, str] = {}
             columns.append(pa.concat_arrays(_pieces(values, field, 0, faults)))
             reasons = {**faults, **reasons}
     table = pa.Table.from_arrays(columns, schema=schema)
     return table, pa.array([reasons.get(row) for row in range(len(table))] if reasons else pa.nulls(len(table)), pa.string())
-
-
-def _sort_of_all(values: Values) -> str:
-    """The sort of a whole column; "mixed" if its values have several, or none that Arrow knows."""
-    try:
-        return _sort(_array(values).type)
-    except _FAULTS:
-        return "mixed"
 
 
 def _pieces(values: Values, field: pa.Field, start: int, faults: dict[int, str]) -> list[pa.Array]:
@@ -144,7 +137,7 @@ def _array_for(kind: pa.DataType, values: Values) -> pa.Array:
     try:
         return _array(values)
     except _FAULTS:
-        if types.is_floating(_element(kind)):
+        if types.is_floating(element_type(kind)):
             with suppress(*_FAULTS):
                 return _array(_as_floats(list(values)))
         raise
@@ -175,12 +168,13 @@ def _cast(values: Values, kind: pa.DataType) -> pa.Array:
     if types.is_decimal(array.type) and types.is_decimal(kind):  # as Spark's CAST; an unsafe one would truncate, and overflow unseen
         array = pc.round(array.cast(pa.decimal256(76, array.type.scale)), kind.scale, "half_towards_infinity")
     # Times arrive in nanoseconds, and numbers for floats are rounded; of float64 Arrow rounds decimals by itself. All else is exact.
-    rounds = _sort(kind) == "times" or types.is_floating(_element(kind))
+    rounds = _sort(kind) == "times" or types.is_floating(element_type(kind))
     return array.cast(kind, safe=not rounds)
 
 
-def _element(kind: pa.DataType) -> pa.DataType:
-    return _element(kind.value_type) if is_list(kind) else kind
+def element_type(kind: pa.DataType) -> pa.DataType:
+    """The type of the values in a list, or in lists within it; any other type as it is."""
+    return element_type(kind.value_type) if is_list(kind) else kind
 
 
 def _sort(kind: pa.DataType) -> str:

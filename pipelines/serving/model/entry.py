@@ -53,7 +53,7 @@ def verify_files(folder: Path) -> str:
     if extra := [name for name in sorted(code - logged.keys()) if "__pycache__" not in name]:
         raise _error("CorruptError", f"{folder / extra[0]} was not logged with the model; {_REMEDY}")
     for name, content in _modules(folder, sorted(logged.keys() & code)):
-        _check_imported(folder, name, sha256(content).hexdigest())
+        _check_imported(name, sha256(content).hexdigest())
     sys.path[:0] = [str(folder / _ARCHIVE), str(folder / _CODE)]
     return model
 
@@ -68,22 +68,19 @@ def _modules(folder: Path, names: Iterable[str]) -> Iterator[tuple[str, bytes]]:
             yield name.removeprefix(f"{_CODE}/"), (folder / name).read_bytes()
 
 
-def _check_imported(folder: Path, name: str, digest: str) -> None:
+def _check_imported(name: str, digest: str) -> None:
     """A module that was imported before is not imported again, so it must be identical."""
-    module = sys.modules.get(name.partition("/")[0].removesuffix(".py"))
-    file = getattr(module, "__file__", None)
-    root = Path(file).parents["/" in name] if file else folder
-    if file and (present := _module_digest(module, root / name)) != digest:
-        message = f"{root / name}, imported in this process, {_differs(present, digest)}; load the model in a process of its own"
-        raise _error("MismatchError", message)
-
-
-def _module_digest(module: Any, file: Path) -> str:
-    """Hex SHA-256 of a file beside an imported module, which may be in an archive; empty if there is no such file."""
+    module: Any = sys.modules.get(name.partition("/")[0].removesuffix(".py"))
+    if not (file := getattr(module, "__file__", None)):
+        return
+    place = Path(file).parents["/" in name] / name
     try:
-        return sha256(module.__loader__.get_data(str(file))).hexdigest()
+        present = sha256(module.__loader__.get_data(str(place))).hexdigest()
     except (OSError, ImportError):  # the latter of an archive that was replaced since
-        return ""
+        present = ""
+    if present != digest:
+        message = f"{place}, imported in this process, {_differs(present, digest)}; load the model in a process of its own"
+        raise _error("MismatchError", message)
 
 
 def file_digest(file: Path) -> str:

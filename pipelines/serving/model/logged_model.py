@@ -29,9 +29,17 @@ from pipelines.serving.model.predictor import Predictor
 from pipelines.serving.model.scoring import input_example, model_signature
 from pipelines.tracking.descriptions import model_name
 
-_TIME = (1980, 1, 1, 0, 0, 0)
-"""The earliest that the format has."""
-_UNIX, _READABLE_FILE = 3, 0o100644 << 16
+log = logging.getLogger(__name__)
+
+PACKAGE = Path(pipelines.__file__).parent
+FILES = {"config": "config.json", "manifest": "manifest.json"}
+WEIGHTS_FILE_BYTES = 5 * 10**9
+"""Weights of more bytes are several files, as in Hugging Face's libraries: some object stores take no larger ones in one request."""
+# Distributions of the modules that are imported for prediction.
+DISTRIBUTIONS = (
+    "mlflow", "numpy", "pandas", "pillow", "pyarrow", "pydantic", "PyYAML", "safetensors", "tokenizers", "torch", "torchmetrics",
+    "duckdb", "xxhash",
+)  # fmt: skip
 
 
 def write_archive(package: Path, archive: Path) -> None:
@@ -47,22 +55,9 @@ def write_zip(contents: Mapping[str, bytes], archive: Path) -> None:
     """
     with ZipFile(archive, "w", ZIP_STORED) as opened:
         for name in sorted(contents):
-            entry = ZipInfo(name, _TIME)
-            entry.create_system, entry.external_attr = _UNIX, _READABLE_FILE
+            entry = ZipInfo(name, (1980, 1, 1, 0, 0, 0))  # the earliest time that the format has
+            entry.create_system, entry.external_attr = 3, 0o100644 << 16  # a file of Unix that everyone can read
             opened.writestr(entry, contents[name])
-
-
-log = logging.getLogger(__name__)
-
-PACKAGE = Path(pipelines.__file__).parent
-FILES = {"config": "config.json", "manifest": "manifest.json"}
-WEIGHTS_FILE_BYTES = 5 * 10**9
-"""Weights of more bytes are several files, as in Hugging Face's libraries: some object stores take no larger ones in one request."""
-# Distributions of the modules that are imported for prediction.
-DISTRIBUTIONS = (
-    "mlflow", "numpy", "pandas", "pillow", "pyarrow", "pydantic", "PyYAML", "safetensors", "tokenizers", "torch", "torchmetrics",
-    "duckdb", "xxhash",
-)  # fmt: skip
 
 
 def load_predictor(artifacts: Mapping[str, str], digest: str) -> Predictor:
@@ -105,18 +100,14 @@ def read_model(folder: Path) -> tuple[ModelParts, str]:
 def _parts(files: Mapping[str, Path], digest: str) -> ModelParts:
     config, manifest, weights = (files[name] for name in (*FILES, "weights"))
     values = json.loads(config.read_bytes())
-    settings = _read_task(values["task"])
+    try:
+        settings = read_task(values["task"])
+    except ValueError as error:
+        raise MismatchError(f"task.kind is {values['task']['kind']}: {error}") from error
     served = read_files(weights)
     if (present := model_digest(served)) != digest:
         raise CorruptError(f"{weights} contains model {present[:12]}…, but {digest[:12]}… was logged; log it again with jobs/train.py")
     return ModelParts(settings, parse_manifest(manifest.read_bytes(), str(manifest)), served, values.get("decision", {}))
-
-
-def _read_task(task: dict[str, Any]) -> TaskSettings:
-    try:
-        return read_task(task)
-    except ValueError as error:
-        raise MismatchError(f"task.kind is {task['kind']}: {error}") from error
 
 
 def load_model(tracking_uri: str, uri: str) -> PyFuncModel:

@@ -84,7 +84,12 @@ class Predictor:
         return insert_refused(self.predict(windowed), reasons)
 
     def _predict_batch(self, raw: pa.Table) -> pd.DataFrame:
-        encoded, reasons = self._encode(raw)
+        if self._query is None or self._evaluator is None:
+            encoded, reasons = self._encoders.encode(raw)
+        else:
+            queried, dropped = self._evaluator.apply_query(raw, self._query)
+            encoded, reasons = self._encoders.encode(queried)
+            reasons = pc.replace_with_mask(dropped, pc.is_null(dropped), reasons)
         predicted = self.outputs.iloc[:0]
         if len(encoded) and self._encoders.packer:
             predicted = self._predict_documents(self._encoders.packer, encoded)
@@ -94,14 +99,6 @@ class Predictor:
             accepted = np.flatnonzero(reasons.is_null().to_numpy(zero_copy_only=False))
             predicted = predicted.set_axis(accepted).reindex(range(len(raw)))
         return predicted.assign(**{REFUSED: pd.Series(reasons.to_pylist(), dtype=object)})
-
-    def _encode(self, raw: pa.Table) -> tuple[pa.Table, pa.Array]:
-        """Encode like `Encoders.encode`, after the query if the model takes rows before the query."""
-        if self._query is None or self._evaluator is None:
-            return self._encoders.encode(raw)
-        queried, dropped = self._evaluator.apply_query(raw, self._query)
-        encoded, reasons = self._encoders.encode(queried)
-        return encoded, pc.replace_with_mask(dropped, pc.is_null(dropped), reasons)
 
     def _predict_documents(self, packer: Packer, encoded: pa.Table) -> pd.DataFrame:
         """Predictions for documents. Each is cut into its own windows, whose outputs are summed."""

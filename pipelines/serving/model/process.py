@@ -45,7 +45,13 @@ class ModelProcess:
         self._writer: pa.RecordBatchStreamWriter | None = None
         self._reader: pa.RecordBatchStreamReader | None = None
         try:
-            self.about = self._read_description()
+            try:
+                self.about: dict[str, Any] = dict(json.loads(self._stdout.readline()))
+            except ValueError as error:
+                raise self._exit_error() from error
+            if kind := self.about.get("error"):
+                error_class, message = getattr(errors, kind, None), self.about["message"]
+                raise (error_class or CorruptError)(message if error_class else f"the model cannot be loaded: {kind}: {message}")
         except BaseException:
             self.close()
             raise
@@ -53,7 +59,7 @@ class ModelProcess:
         """SHA-256 of the weights."""
         self.rows_at_once: int | None = self.about.get("rows_at_once")
         """Rows of a batch beyond which predictions take much memory; None if there is no such number."""
-        self.inputs, self.outputs = _schema(self.about["inputs"]), _schema(self.about["outputs"])
+        self.inputs, self.outputs = (pa.ipc.read_schema(pa.py_buffer(bytes.fromhex(self.about[name]))) for name in ("inputs", "outputs"))
 
     def predict(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Predictions and `refused`, one row per row. `rows` have the columns `inputs`, or numbers of other types, which are cast; a row
@@ -67,9 +73,6 @@ class ModelProcess:
         columns = pa.RecordBatch.from_arrays(
             [column.combine_chunks() for column in table.filter(pc.is_null(unfit)).columns], schema=self.inputs
         )
-        return insert_refused_rows(self._answer(columns), unfit, self.outputs.names[-1])
-
-    def _answer(self, columns: pa.RecordBatch) -> pa.RecordBatch:
         try:
             if self._writer is None:
                 self._writer = pa.ipc.new_stream(self._stdin, self.inputs)
@@ -77,9 +80,10 @@ class ModelProcess:
             self._stdin.flush()
             if self._reader is None:
                 self._reader = pa.ipc.open_stream(self._stdout)
-            return self._reader.read_next_batch()
+            predicted = self._reader.read_next_batch()
         except (OSError, ValueError, StopIteration, pa.ArrowException) as error:
             raise self._exit_error() from error
+        return insert_refused_rows(predicted, unfit, self.outputs.names[-1])
 
     def close(self) -> None:
         self._process.kill()
@@ -95,16 +99,6 @@ class ModelProcess:
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def _read_description(self) -> dict[str, Any]:
-        try:
-            about = dict(json.loads(self._stdout.readline()))
-        except ValueError as error:
-            raise self._exit_error() from error
-        if "error" in about:
-            kind = getattr(errors, about["error"], None)
-            raise (kind or CorruptError)(about["message"] if kind else f"the model cannot be loaded: {about['error']}: {about['message']}")
-        return about
-
     def _exit_error(self) -> LockstepError:
         """The error of a process that ended on its own."""
         self._process.kill()
@@ -112,7 +106,3 @@ class ModelProcess:
         self._log.seek(0)
         lines = self._log.read().decode(errors="replace").strip().splitlines()
         return errors.DatasetError(f"the process of the model ended with {code}: {lines[-1] if lines else 'it printed nothing'}; run again")
-
-
-def _schema(text: str) -> pa.Schema:
-    return pa.ipc.read_schema(pa.py_buffer(bytes.fromhex(text)))

@@ -18,7 +18,7 @@ from pipelines.data.features import restore_encoder
 from pipelines.data.features.arrays import is_bytes
 from pipelines.data.features.raw import is_list, is_number, is_text
 from pipelines.data.rowwise.engine import quote_identifier
-from pipelines.data.versions.manifest import FittedEncoder, Manifest
+from pipelines.data.versions.manifest import Manifest
 from pipelines.errors import SourceError
 from pipelines.runtime.compat.mlflow import is_serving, read_csv_as
 from pipelines.serving.model.predictor import REFUSED, Predictor, feature_encoders, input_schema
@@ -31,39 +31,32 @@ def model_signature(predictor: Predictor) -> ModelSignature:
     inputs: list[Any] = [
         ColSpec(_mlflow_type(field.type), field.name, required=field.name in required) for field in predictor.columns_taken
     ]
-    outputs = infer_signature(predictor.outputs.map(_fill_array)).inputs.inputs
+    # An array with a value of its type in place of an empty one, of which MLflow infers nothing.
+    example = predictor.outputs.map(lambda value: np.zeros(1, value.dtype) if isinstance(value, np.ndarray) and not value.size else value)
+    outputs = infer_signature(example).inputs.inputs
     return ModelSignature(Schema(inputs), Schema([*outputs, ColSpec(DataType.string, REFUSED, required=False)]))
-
-
-def _fill_array(value: Any) -> Any:
-    """An array with a value of its type in place of an empty one, of which MLflow infers nothing."""
-    return np.zeros(1, value.dtype) if isinstance(value, np.ndarray) and not value.size else value
 
 
 def input_example(manifest: Manifest) -> pd.DataFrame:
     """A raw row with values that JSON can express: for each column the example of its encoder, or else the most frequent value or the
     mean from the profile, or else zeros."""
     columns = {}
+    query, features = manifest.served_query, feature_encoders(manifest).values()
     for field in input_schema(manifest):
         profile = manifest.profile.get(field.name, {})
-        reader = _reader(manifest, field.name)
+        # An encoder that reads the raw column directly; None if only expressions of the query read it.
+        raw = quote_identifier(field.name)
+        names = {name for name, expression in query.columns.items() if expression == raw} if query else {field.name}
+        reader = next((fitted for fitted in features if names & set(fitted.inputs)), None)
         value = restore_encoder(reader).example(field.type) if reader else None
         if value is None:
             value = next(iter(profile.get("most_frequent", ())), profile.get("mean"))
             value = [value] if value is not None and is_list(field.type) else value  # the profile of an array counts its elements
-        array = pa.array([_zeros(field.type, reader.column.shape if reader else ()) if value is None else value]).cast(
-            field.type, safe=False
-        )
+        value = _zeros(field.type, reader.column.shape if reader else ()) if value is None else value
+        array = pa.array([value]).cast(field.type, safe=False)
         in_json = pa.float64() if types.is_decimal(field.type) else pa.timestamp("ns") if types.is_temporal(field.type) else field.type
         columns[field.name] = array.cast(in_json).to_pandas()
     return pd.DataFrame(columns)
-
-
-def _reader(manifest: Manifest, raw: str) -> FittedEncoder | None:
-    """An encoder that reads the raw column directly; None if only expressions of the query read it."""
-    query = manifest.served_query
-    names = {raw} if query is None else {name for name, expression in query.columns.items() if expression == quote_identifier(raw)}
-    return next((fitted for fitted in feature_encoders(manifest).values() if names & set(fitted.inputs)), None)
 
 
 def _mlflow_type(kind: pa.DataType) -> Any:

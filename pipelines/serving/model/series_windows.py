@@ -7,7 +7,6 @@ updates (Welford 1962).
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,8 +17,6 @@ from pipelines.config.messages.words import name_list, show_count, verb_for
 from pipelines.data.versions.manifest import Manifest
 from pipelines.data.versions.schema import schema_from_text
 from pipelines.errors import SourceError
-
-_SERIES, _ORDER = "series", "order"
 
 
 @dataclass(frozen=True)
@@ -90,13 +87,13 @@ def _sort(rows: pa.Table, windows: WindowSettings) -> tuple[np.ndarray, np.ndarr
     names = list(zip(*[rows[name].to_pylist() for name in windows.by], strict=True)) if windows.by else [()] * len(rows)
     numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
     series = np.array([numbers[name] for name in names], np.int64)
-    keys = pa.table({_SERIES: series, _ORDER: rows[windows.order]})
-    if keys[_ORDER].null_count:
+    keys = pa.table({"series": series, "order": rows[windows.order]})
+    if keys["order"].null_count:
         raise SourceError(f"a row has no {windows.order}, and so no place in its series; give it, or leave the row out")
     if not len(rows):
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
-    order = pc.sort_indices(keys, [(_SERIES, "ascending"), (_ORDER, "ascending")]).to_numpy()
-    series, moments = series[order], keys[_ORDER].take(order).combine_chunks()
+    order = pc.sort_indices(keys, [("series", "ascending"), ("order", "ascending")]).to_numpy()
+    series, moments = series[order], keys["order"].take(order).combine_chunks()
     is_new = np.concatenate([[True], series[1:] != series[:-1]])[: len(series)]
     is_same = pc.equal(moments.slice(1), moments.slice(0, max(len(moments) - 1, 0))).to_numpy(zero_copy_only=False)
     if repeats := np.flatnonzero(is_same & ~is_new[1:]).tolist():
@@ -117,62 +114,36 @@ def _window_columns(rows: pa.Table, windows: WindowSettings, places: np.ndarray)
         for statistic, counts in statistics.items():
             for count in counts:
                 steps = [rows[column].take(places - step).combine_chunks() for step in range(count, 0, -1)]
-                yield rolling_name(column, statistic, count), _STATISTICS[statistic](steps)
-    if windows.history:
-        yield HISTORY, _history(rows, windows, places)
+                yield rolling_name(column, statistic, count), _statistic(statistic, steps)
+    if steps_back := windows.history:
+        rows_read = (places[:, None] - np.arange(steps_back, 0, -1)).ravel()
+        pairs = [_floats(rows[column].take(rows_read).combine_chunks()) for column in windows.columns]
+        values, is_valid = (np.stack([pair[part] for pair in pairs], axis=-1).ravel() for part in (0, 1))
+        starts = np.arange(len(rows_read) + 1, dtype=np.int32) * len(windows.columns)
+        inner = pa.ListArray.from_arrays(starts, pa.array(values, mask=~is_valid))
+        yield HISTORY, pa.ListArray.from_arrays(np.arange(len(places) + 1, dtype=np.int32) * steps_back, inner)
 
 
 def _floats(values: pa.Array) -> tuple[np.ndarray, np.ndarray]:
     """Values as float64, rounded as Spark does beyond 2^53, and which are not NULL."""
-    return values.cast(pa.float64(), safe=False).fill_null(0.0).to_numpy(zero_copy_only=False), values.is_valid().to_numpy(
-        zero_copy_only=False
-    )
+    floats = values.cast(pa.float64(), safe=False).fill_null(0.0)
+    return floats.to_numpy(zero_copy_only=False), values.is_valid().to_numpy(zero_copy_only=False)
 
 
-def _sum_and_count(steps: Sequence[pa.Array]) -> tuple[np.ndarray, np.ndarray]:
-    total, count = np.zeros(len(steps[0])), np.zeros(len(steps[0]))
+def _statistic(name: str, steps: Sequence[pa.Array]) -> pa.Array:
+    """A statistic of the values that each row has at these steps, the oldest first; NULL where it has too few."""
+    if name in ("min", "max"):
+        return reduce(pc.min_element_wise if name == "min" else pc.max_element_wise, steps)
+    total, mean, squares, count = (np.zeros(len(steps[0])) for _ in range(4))
     for values, is_valid in map(_floats, steps):
-        total = np.where(is_valid, total + values, total)
+        if name == "std":
+            difference = values - mean
+            share = difference / (count + 1)
+            mean = np.where(is_valid, mean + share, mean)
+            squares = np.where(is_valid, squares + difference * (difference - share), squares)
+        else:
+            total = np.where(is_valid, total + values, total)
         count += is_valid
-    return total, count
-
-
-def _sum(steps: Sequence[pa.Array]) -> pa.Array:
-    total, count = _sum_and_count(steps)
-    return pa.array(total, mask=count == 0)
-
-
-def _mean(steps: Sequence[pa.Array]) -> pa.Array:
-    total, count = _sum_and_count(steps)
-    return pa.array(total / np.maximum(count, 1), mask=count == 0)
-
-
-def _deviation(steps: Sequence[pa.Array]) -> pa.Array:
-    mean, squares, count = (np.zeros(len(steps[0])) for _ in range(3))
-    for values, is_valid in map(_floats, steps):
-        difference = values - mean
-        share = difference / (count + 1)
-        mean = np.where(is_valid, mean + share, mean)
-        squares = np.where(is_valid, squares + difference * (difference - share), squares)
-        count += is_valid
-    return pa.array(np.sqrt(squares / np.maximum(count - 1, 1)), mask=count < 2)
-
-
-def _least(steps: Sequence[pa.Array]) -> pa.Array:
-    return reduce(pc.min_element_wise, steps)
-
-
-def _greatest(steps: Sequence[pa.Array]) -> pa.Array:
-    return reduce(pc.max_element_wise, steps)
-
-
-_STATISTICS: dict[str, Any] = {"mean": _mean, "std": _deviation, "sum": _sum, "min": _least, "max": _greatest}
-
-
-def _history(rows: pa.Table, windows: WindowSettings, places: np.ndarray) -> pa.Array:
-    steps, series = windows.history, len(windows.columns)
-    rows_read = (places[:, None] - np.arange(steps, 0, -1)).ravel()
-    columns = [_floats(rows[column].take(rows_read).combine_chunks()) for column in windows.columns]
-    values, is_valid = (np.stack([column[part] for column in columns], axis=-1).ravel() for part in (0, 1))
-    inner = pa.ListArray.from_arrays(np.arange(len(rows_read) + 1, dtype=np.int32) * series, pa.array(values, mask=~is_valid))
-    return pa.ListArray.from_arrays(np.arange(len(places) + 1, dtype=np.int32) * steps, inner)
+    if name == "std":
+        return pa.array(np.sqrt(squares / np.maximum(count - 1, 1)), mask=count < 2)
+    return pa.array(total / np.maximum(count, 1) if name == "mean" else total, mask=count == 0)

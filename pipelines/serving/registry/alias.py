@@ -95,7 +95,11 @@ def promote_model(
     """
     mlflow.set_tracking_uri(uri)  # MLflow looks for the source there, and not where the client does
     with mlflow_errors(uri):
-        _create(client, name)
+        try:
+            client.create_registered_model(name)
+        except MlflowException as error:
+            if error.error_code != "RESOURCE_ALREADY_EXISTS":
+                raise
         model_id = source.removeprefix("models:/") if "@" not in source and source.startswith("models:/m-") else None
         state = {**tags, STATE: "pending", PREVIOUS: tags.get(PREVIOUS, str(expected.version) if expected else ""), HEARTBEAT: heartbeat()}
         ticket = client.create_model_version(name, source, run_id, tags=state, model_id=model_id)
@@ -104,9 +108,16 @@ def promote_model(
         with mlflow_errors(uri):
             _check_turn(client, name, ticket, expected, start)
             client.set_registered_model_alias(name, CHAMPION, ticket.version)
-            _check_alias(client, name, ticket)
+            if (champion := _alias(client, name)) != str(ticket.version):
+                client.set_model_version_tag(name, ticket.version, STATE, "withdrawn")
+                raise TrackingError(
+                    f"version {ticket.version} of {name} was the champion, and version {champion or 'none'} was set in its place; run the "
+                    "same command again to be compared with it"
+                )
             client.set_model_version_tag(name, ticket.version, STATE, "promoted")
-            _remove_abandoned(client, name, ticket)
+            for version in _earlier_pending(client, name, ticket):  # whose promotion was broken off
+                if version.run_id == ticket.run_id and not is_alive(version.tags):
+                    client.delete_model_version(name, version.version)
     except TrackingError as error:
         if isinstance(error.__cause__, MlflowException | OSError):
             raise TrackingError(
@@ -115,14 +126,6 @@ def promote_model(
             ) from error
         raise
     return ticket
-
-
-def _create(client: MlflowClient, name: str) -> None:
-    try:
-        client.create_registered_model(name)
-    except MlflowException as error:
-        if error.error_code != "RESOURCE_ALREADY_EXISTS":
-            raise
 
 
 def _check_turn(client: MlflowClient, name: str, ticket: ModelVersion, expected: ModelVersion | None, start: float) -> None:
@@ -141,25 +144,9 @@ def _check_turn(client: MlflowClient, name: str, ticket: ModelVersion, expected:
         raise TrackingError(f"version {ticket.version} of {name} does not become the champion: {reason}")
 
 
-def _check_alias(client: MlflowClient, name: str, ticket: ModelVersion) -> None:
-    if (champion := _alias(client, name)) != str(ticket.version):
-        client.set_model_version_tag(name, ticket.version, STATE, "withdrawn")
-        raise TrackingError(
-            f"version {ticket.version} of {name} was the champion, and version {champion or 'none'} was set in its place; run the same "
-            "command again to be compared with it"
-        )
-
-
 def _alias(client: MlflowClient, name: str) -> str:
     """Number of the version with the alias; empty if there is none."""
     return str(client.get_registered_model(name).aliases.get(CHAMPION, ""))
-
-
-def _remove_abandoned(client: MlflowClient, name: str, ticket: ModelVersion) -> None:
-    """Remove earlier versions of the same run whose promotion was broken off."""
-    for version in _earlier_pending(client, name, ticket):
-        if version.run_id == ticket.run_id and not is_alive(version.tags):
-            client.delete_model_version(name, version.version)
 
 
 def _earlier_pending(client: MlflowClient, name: str, ticket: ModelVersion) -> list[ModelVersion]:

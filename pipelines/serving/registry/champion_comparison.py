@@ -23,6 +23,8 @@ from pipelines.tasks.metrics.classification import roc_area
 from pipelines.tasks.metrics.table import METRICS, NOT_A_NUMBER, ONE_CLASS, Value, prediction_metrics
 from pipelines.tasks.supervised import Supervised
 
+WITHOUT_ROWS = "registry.compare to false, registry.slices to [] and registry.latency_ms to null"
+"""The settings that leave out every gate that needs rows."""
 Floats = NDArray[np.float64]
 Metric = Callable[[Floats], float]
 """A metric of rows as a function of their weights, float64 of shape (rows,)."""
@@ -32,7 +34,14 @@ def class_metric(name: str, truth: NDArray[np.int64], probabilities: Floats) -> 
     """`auc` (of two classes) or `loss` of rows with these classes, shape (rows,), and predicted probabilities, shape
     (rows, classes)."""
     if name == "auc":
-        return _auc(truth == 1, probabilities[:, 1])
+        _, place = np.unique(probabilities[:, 1], return_inverse=True)
+        second, first = truth == 1, truth != 1
+
+        def area(weights: Floats) -> float:
+            """NaN without rows of both classes."""
+            return roc_area(*(np.bincount(place, weights * is_of_class)[::-1] for is_of_class in (second, first)))
+
+        return area
     chosen = probabilities[np.arange(len(truth)), truth]
     # A probability of 0 may be any below the spacing of numbers at 1: of two classes, one is computed as 1 minus the other.
     return _mean(-np.log(np.maximum(chosen, np.finfo(np.float64).eps)))
@@ -48,17 +57,6 @@ def quantity_metric(name: str, truth: Floats, predicted: Floats) -> Metric:
 
 def _mean(values: Floats) -> Metric:
     return lambda weights: float(values @ weights / weights.sum())
-
-
-def _auc(positive: NDArray[np.bool_], scores: Floats) -> Metric:
-    """The area under the ROC curve; NaN without rows of both classes."""
-    _, place = np.unique(scores, return_inverse=True)
-
-    def value(weights: Floats) -> float:
-        counts = (np.bincount(place, weights * is_of_class)[::-1] for is_of_class in (positive, ~positive))
-        return roc_area(*counts)
-
-    return value
 
 
 @dataclass(frozen=True)
@@ -81,10 +79,6 @@ def bootstrap_comparison(
     ones = np.ones(rows)
     # A sample of a small split may have rows of one class only, for which the AUC is not defined.
     return BootstrapComparison(candidate(ones), champion(ones), float(np.nanquantile(differences, 1 - confidence)))
-
-
-WITHOUT_ROWS = "registry.compare to false, registry.slices to [] and registry.latency_ms to null"
-"""The settings that leave out every gate that needs rows."""
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,9 @@ from pipelines.serving.registry.champion_comparison import ComparisonTarget, boo
 from pipelines.spark.session import suit_columns
 from pipelines.tasks.metrics.table import Value, format_value, to_value
 
+_BATCH_ROWS = 8_192
+_WARM_UP, _REQUESTS = 10, 100
+
 
 @dataclass(frozen=True)
 class Gate:
@@ -47,7 +50,8 @@ class Gate:
     """Which of the config's gates it belongs to."""
 
     def __str__(self) -> str:
-        return f"{self.name} is {_value_text(self.value)}, and {self.condition} is wanted"
+        value = f"{self.value:.6g}" if isinstance(self.value, float) else "missing" if self.value is None else str(self.value)
+        return f"{self.name} is {value}, and {self.condition} is wanted"
 
     def record(self) -> dict[str, Any]:
         return {"name": self.name, "holds": self.holds, "found": self.value, "wanted": self.condition, "gate": self.gate}
@@ -128,12 +132,6 @@ def bounds(settings: Registry, metrics: Mapping[str, float], reasons: Mapping[st
     return lower + [at_most(f"test/{name}", values.get(f"test/{name}"), bound) for name, bound in settings.at_most.items()]
 
 
-def _value_text(value: float | str | None) -> str:
-    if value is None:
-        return "missing"
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
-
-
 def test_rows(spark: SparkSession, config: Config, version: str, max_rows: int) -> tuple[pa.Table, Gate]:
     """The query's columns of at most `max_rows` rows of the test split, always the same rows in the same order, and the gate that the
     sources are those of the `version`. If they are not, there are no rows.
@@ -153,10 +151,6 @@ def test_rows(spark: SparkSession, config: Config, version: str, max_rows: int) 
         table = rows.orderBy(ROW, *content_order(rows)).limit(max_rows).drop(*INTERNAL).toArrow()
     check_unchanged(tables, before)
     return table, gate
-
-
-_BATCH_ROWS = 8_192
-_WARM_UP, _REQUESTS = 10, 100
 
 
 @dataclass(frozen=True)

@@ -20,9 +20,18 @@ from pipelines.errors import ConfigError, RefusedError, TrackingError
 from pipelines.serving.model.logged_model import download_model
 from pipelines.serving.model.process import ModelProcess
 from pipelines.serving.registry import alias
-from pipelines.serving.registry import gates as measure
 from pipelines.serving.registry.champion_comparison import WITHOUT_ROWS, ComparisonTarget, find_target
-from pipelines.serving.registry.gates import Gate, Judgement, bounds, equal, skip_reasons, test_rows
+from pipelines.serving.registry.gates import (
+    Gate,
+    Judgement,
+    bounds,
+    check_slices,
+    equal,
+    judge_predictions,
+    size_gates,
+    skip_reasons,
+    test_rows,
+)
 from pipelines.spark.job_endings import driver_errors
 from pipelines.spark.session import restored_settings, session, temporary_cache
 from pipelines.tracking.client import connect, mlflow_errors
@@ -31,6 +40,13 @@ from pipelines.tracking.history import check_is_not_deleted, read_training
 from pipelines.tracking.liveness import MODEL_DIGEST
 from pipelines.tracking.models import find_model
 from pipelines.tracking.training import reasons
+
+log = logging.getLogger(__name__)
+
+DECISION = "lockstep.decision"
+"""Tag of a run and of a version."""
+_ROW_GATES = ("sources", "skew", "champion", "slices", "latency")
+"""The gates that need the test rows, in their order."""
 
 
 @dataclass(frozen=True)
@@ -67,11 +83,8 @@ def read_candidate(config: Config, run_id: str) -> Candidate:
         run = client.get_run(run_id)
         check_is_not_deleted(uri, run)
         model = find_model(client, run)
-    return Candidate(run_id, model, run.data.tags, run.data.metrics, _version(config, run_id, run.data.tags.get("dataset.digest", "")))
-
-
-def _version(config: Config, run_id: str, digest: str) -> Version:
-    """The dataset version of the run. Another config's rows would be others than those that the run was tested on."""
+    # Another config's rows would be others than those that the run was tested on.
+    digest = run.data.tags.get("dataset.digest", "")
     matching = [root for root, manifest in versions(config.dataset.path) if manifest.digest == digest]
     version = open_version(matching[0] if matching else config.dataset.path, config.data_identity)
     if not matching:
@@ -81,7 +94,7 @@ def _version(config: Config, run_id: str, digest: str) -> Version:
         )
     if version.manifest.identity != config.data_identity:
         raise ConfigError(f"--run {run_id} was trained with other settings of source or dataset than the config's; give its own config")
-    return version
+    return Candidate(run_id, model, run.data.tags, run.data.metrics, version)
 
 
 def lineage_gates(candidate: Candidate, digest: str, dataset: str) -> list[Gate]:
@@ -93,21 +106,6 @@ def lineage_gates(candidate: Candidate, digest: str, dataset: str) -> list[Gate]
         equal("the digest of the model's dataset", dataset, candidate.version.digest),
         Gate("the number of checksums of raw files", bool(sources), float(sum(table.files for table in sources.values())), "at least 1"),
     ]
-
-
-def commit_gates(config: Config, candidate: Candidate) -> list[Gate]:
-    """The gate of the code's commit, if the config has it."""
-    name = candidate.tags.get(GIT_COMMIT, "")
-    is_clean = bool(name) and not name.endswith("-dirty")
-    return [Gate("the commit of the code", is_clean, name or None, "a commit without -dirty")] if config.registry.clean_git else []
-
-
-log = logging.getLogger(__name__)
-
-DECISION = "lockstep.decision"
-"""Tag of a run and of a version."""
-_ROW_GATES = ("sources", "skew", "champion", "slices", "latency")
-"""The gates that need the test rows, in their order."""
 
 
 @dataclass(frozen=True)
@@ -210,13 +208,16 @@ def _judge(config: Config, candidate: Candidate, rival: ModelVersion | None, fol
     files = download_model(uri, candidate.uri, folder / "candidate")
     with ModelProcess(files, "query") as model:
         about = model.about
+    name = candidate.tags.get(GIT_COMMIT, "")
+    is_clean = bool(name) and not name.endswith("-dirty")
+    commit = [Gate("the commit of the code", is_clean, name or None, "a commit without -dirty")] if settings.clean_git else []
     judgement = Judgement()
     judgement.add(
         "bounds", bounds(settings, candidate.metrics, reasons(candidate.tags)), "registry.at_least and registry.at_most are empty"
     )
-    judgement.add("size", measure.size_gates(settings, files), "registry.size_mb is not set")
+    judgement.add("size", size_gates(settings, files), "registry.size_mb is not set")
     judgement.add("lineage", lineage_gates(candidate, about["digest"], about["dataset"]), "")
-    judgement.add("commit", commit_gates(config, candidate), "registry.clean_git is false")
+    judgement.add("commit", commit, "registry.clean_git is false")
     if target is None:
         judgement.not_checked |= dict.fromkeys(("sources", "skew"), no_rival) | skipped
     elif judgement.failures(()):
@@ -262,12 +263,12 @@ def _judge_rows(
     if not sources.holds:
         judgement.not_checked |= dict.fromkeys(_ROW_GATES[1:], "the sources have changed") | skipped
         return
-    measure.check_slices(settings, rows.column_names)
+    check_slices(settings, rows.column_names)
     has_all_rows = len(rows) < settings.most_rows
     logged = candidate.metrics.get(f"test/{target.skew.metric}") if has_all_rows else None
     sampled = f"only {settings.most_rows:,} of the test rows were taken, registry.most_rows"
     no_check = {**skipped, "skew": f"the run has no metric test/{target.skew.metric}" if has_all_rows else sampled}
-    measured = measure.judge_predictions(settings, target, rows, logged, files, champion, no_check)
+    measured = judge_predictions(settings, target, rows, logged, files, champion, no_check)
     if has_all_rows:
         count = measured.numbers["rows"]
         expected = version.rows("test")

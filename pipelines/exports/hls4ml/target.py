@@ -12,8 +12,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from pipelines.config.serving import PRECISION, Export, Hls4ml
+from pipelines.config.serving import Export
 from pipelines.errors import ExportError
+from pipelines.exports.hls4ml.settings import PRECISION, Settings
 from pipelines.serving.export.subject import Rows, Subject
 from pipelines.serving.export.targets import Candidate, Run, TargetFiles, faults, silent
 
@@ -24,20 +25,21 @@ def write(subject: Subject, settings: Export, folder: Path) -> TargetFiles:
     """Raises ExportError if hls4ml lacks a layer of the network, or if g++ is missing."""
     if shutil.which("g++") is None:
         raise ExportError("--to hls4ml compiles a simulation with g++, which is not installed; apt-get install g++")
+    hls: Settings = vars(settings)["hls4ml"]
     network, rows_in = _network(subject)
     candidates = {}
-    for number, precision in enumerate(reversed(settings.hls4ml.precisions)):
+    for number, precision in enumerate(reversed(hls.precisions)):
         place = folder / "hls" if number == 0 else folder / f"hls-{number}"
         with silent(), faults("hls4ml"):
-            model = _compile(network, rows_in(subject.first_rows("test", 1)).shape[1:], precision, settings.hls4ml, place)
+            model = _compile(network, rows_in(subject.first_rows("test", 1)).shape[1:], precision, hls, place)
         size = sum(file.stat().st_size for file in place.rglob("*") if file.is_file() and file.suffix in (".h", ".cpp"))
-        candidates[precision] = Candidate(_runner(model, rows_in), size, rows=settings.hls4ml.rows, about=resources(model, settings.hls4ml))
-    largest = float(np.abs(rows_in(subject.first_rows("test", settings.hls4ml.rows))).max())
+        candidates[precision] = Candidate(_runner(model, rows_in), size, rows=hls.rows, about=resources(model, hls))
+    largest = float(np.abs(rows_in(subject.first_rows("test", hls.rows))).max())
     notes = (
-        f"compared on the first {settings.hls4ml.rows} rows of the test split",
+        f"compared on the first {hls.rows} rows of the test split",
         "the network takes encoded tensors, images with channels last and scaled from 0 to 1",
         "resources are estimates from the layers, not a synthesis: multipliers used at once, bits of weights",
-        *overflows(settings.hls4ml.precisions, largest),
+        *overflows(hls.precisions, largest),
     )
     return TargetFiles(candidates, notes, {"hls4ml": version("hls4ml")})
 
@@ -74,7 +76,7 @@ def _network(subject: Subject) -> tuple[nn.Sequential, Any]:
     return nn.Sequential(*[layer for layer in layers if not isinstance(layer, nn.Dropout)]).eval(), rows_in
 
 
-def _compile(network: nn.Sequential, shape: tuple[int, ...], precision: str, settings: Hls4ml, folder: Path) -> Any:
+def _compile(network: nn.Sequential, shape: tuple[int, ...], precision: str, settings: Settings, folder: Path) -> Any:
     config = hls4ml.utils.config_from_pytorch_model(
         network, shape, granularity="name", backend=BACKEND, default_precision=precision, channels_last_conversion="full"
     )
@@ -102,7 +104,7 @@ def _runner(model: Any, rows_in: Any) -> Run:
     return run
 
 
-def resources(model: Any, settings: Hls4ml) -> dict[str, int]:
+def resources(model: Any, settings: Settings) -> dict[str, int]:
     """Multipliers at work at once, and bits of weights, from the layers: a layer with n weights has n / reuse multipliers."""
     weights = [weight for layer in model.get_layers() for weight in layer.get_weights()]
     multipliers = sum(-(-int(np.prod(weight.shape)) // settings.reuse) for weight in weights if len(weight.shape) > 1)

@@ -1,0 +1,1 @@
+"""For FPGAs: `target` writes C++ for high-level synthesis, by `settings`."""
