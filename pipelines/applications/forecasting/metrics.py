@@ -63,7 +63,7 @@ class Future:
 
 
 class FutureQuantiles(Future):
-    """The quantiles of `task.quantiles` at each step, with the pinball loss of `quantile_levels`.
+    """The quantiles of `task.quantiles` at each step, with the pinball loss.
 
     Outputs have shape (rows, quantiles, horizon, series). The forecast is the quantile nearest to the median."""
 
@@ -99,11 +99,6 @@ class FutureQuantiles(Future):
 
     def prediction_form(self) -> dict[str, Any]:
         return self._levels.prediction_form(self.data)
-
-
-def future_kind(data: Data, settings: TaskSettings) -> Future:
-    """The kind of future that `task.loss` asks for."""
-    return FutureQuantiles(data, settings.quantiles) if settings.loss == "quantiles" else Future(data)
 
 
 _SEASON_ROWS, _MOST_SEASON_ROWS = 64, 512
@@ -252,15 +247,13 @@ class ForecastDetails(Details):
         self.worst.offer(-np.nan_to_num(losses, nan=np.inf), rows, values)
 
     def tables(self) -> dict[str, Columns]:
-        return {"horizon": self._step_table(), "forecasts": _time_table(self.sample), "worst_forecasts": _time_table(self.worst)}
-
-    def _step_table(self) -> Columns:
+        steps: Columns = {}
         sums = self.sums.arrays
-        if not sums:
-            return {}
-        values = int(sums["rows"]) * self.data.target.shape[1]
-        means = {name: (sums[name] / values).tolist() for name in ("absolute", "squared", "repeated")}
-        return {"step": list(range(1, len(sums["squared"]) + 1)), **means}
+        if sums:
+            values = int(sums["rows"]) * self.data.target.shape[1]
+            means = {name: (sums[name] / values).tolist() for name in ("absolute", "squared", "repeated")}
+            steps = {"step": list(range(1, len(sums["squared"]) + 1)), **means}
+        return {"horizon": steps, "forecasts": _time_table(self.sample), "worst_forecasts": _time_table(self.worst)}
 
     def summary(self) -> dict[str, Any]:
         return {"target": self.data.target.name, "rows": int(self.sums.arrays.get("rows", 0))}

@@ -63,7 +63,6 @@ def join_query(image_name: str, mask_name: str, masks: str, unit: str) -> str:
     )
 
 
-_EXAMPLES = 5
 _COUNTED_VALUES = 2**16
 """Values that differ by less are counted without sorting them."""
 
@@ -109,12 +108,17 @@ def count_values(path: str, masks: Iterable[tuple[str, bytes]], files: MaskFiles
         except UnreadableError as error:
             fault = fault or f"{name}: {error}"
             continue
-        counts.update(_count(values))
+        least = int(values.min())
+        if int(values.max()) - least < _COUNTED_VALUES:
+            pixels = np.bincount(values.ravel() - least)
+            counts.update({least + place: int(pixels[place]) for place in np.flatnonzero(pixels).tolist()})
+        else:
+            counts.update(dict(zip(*(numbers.tolist() for numbers in np.unique(values, return_counts=True)), strict=True)))
         shapes.append(values.shape)
     if not shapes:
         raise ConfigError(f"{path}: no {files.unit} can be read, such as {fault}; {files.remedy}")
     if not 2 <= len(counts) <= files.most_values:
-        examples = ", ".join(map(str, sorted(counts)[:_EXAMPLES]))
+        examples = ", ".join(map(str, sorted(counts)[:5]))
         raise ConfigError(
             f"{path}: {len(shapes)} {files.unit}s have {show_count(len(counts), 'value')}, such as {examples}, and 2 to "
             f"{files.most_values} can stand for classes; save {files.unit}s with a value for each class, without smoothed edges; if they "
@@ -130,15 +134,6 @@ def name_classes(values: Iterable[int], background: int, names: Mapping[int, str
     default_names = {foreground[0]: "foreground"} if len(foreground) == 1 else {value: f"value_{value}" for value in foreground}
     classes = {background: "background", **default_names, **(names or {})}
     return {"classes": [classes[value] for value in (background, *foreground)], "values": [background, *foreground]}
-
-
-def _count(values: np.ndarray) -> dict[int, int]:
-    """Pixels by value."""
-    least = int(values.min())
-    if int(values.max()) - least < _COUNTED_VALUES:
-        counts = np.bincount(values.ravel() - least)
-        return {least + place: int(counts[place]) for place in np.flatnonzero(counts).tolist()}
-    return dict(zip(*(numbers.tolist() for numbers in np.unique(values, return_counts=True)), strict=True))
 
 
 MASK_FOLDER = re.compile("mask|label|annotation|segment", re.IGNORECASE)
@@ -160,8 +155,12 @@ def draft_masks(request: Request) -> Draft | None:
     values = count_values(request.data, ((mask.name, masks.read(mask)) for _, mask in sample), _PNG)
     look = look_at_images(request.data, images)
     size = scale_size(look.height, look.width, LARGEST_SIDE)
-    encoder = _encoder(values, size)
-    faults = [fault for image, mask in sample if (fault := _fault(encoder, masks.read(mask), images.read(image)))]
+    encoder = {"encoder": "mask", "shape": list(size), **name_classes(values.counts, values.most_frequent), "image": "image"}
+    if set(values.shapes) != {size}:
+        encoder["resize"] = True
+    encode = Mask(MaskSettings(**encoder), {})
+    found = [encode.fault(masks.read(mask), images.read(image)) for image, mask in sample]
+    faults = [f"mask: {fault}" for fault in found if fault]
     rows = len(files.pairs)
     background = f"the value {values.most_frequent} of masks is taken for the background, as the most frequent: classes begin with it"
     return draft_annotated(
@@ -169,10 +168,7 @@ def draft_masks(request: Request) -> Draft | None:
         AnnotatedImages(
             noun="images",
             unit="mask",
-            source={
-                "tables": {"images": images.settings, "masks": masks.settings},
-                "query": join_query(STEM, STEM, "masks", "mask"),
-            },
+            source={"tables": {"images": images.settings, "masks": masks.settings}, "query": join_query(STEM, STEM, "masks", "mask")},
             image=image_choice(look, (look.shape[0], *size), LARGEST_SIDE),
             annotation=ChosenSettings(
                 encoder,
@@ -213,20 +209,7 @@ def _find_folders(contents: FolderContents) -> tuple[str, str] | None:
     return (image, mask) if image and 2 * len(stems[0] & stems[1]) > min(map(len, stems)) else None
 
 
-def _encoder(values: MaskValues, size: tuple[int, int]) -> dict[str, Any]:
-    """Settings of the encoder. The most frequent value is the background."""
-    encoder = {"encoder": "mask", "shape": list(size), **name_classes(values.counts, values.most_frequent), "image": "image"}
-    return encoder if set(values.shapes) == {size} else {**encoder, "resize": True}
-
-
-def _fault(encoder: dict[str, Any], mask: bytes, image: bytes) -> str:
-    fault = Mask(MaskSettings(**encoder), {}).fault(mask, image)
-    return f"mask: {fault}" if fault else ""
-
-
-def _read_values(content: bytes) -> np.ndarray:
-    return read_values(content)[0]
-
-
-_PNG = MaskFiles("mask", _read_values, "save masks as PNG files with a grey value for each class", most_values=30)
+_PNG = MaskFiles(
+    "mask", lambda content: read_values(content)[0], "save masks as PNG files with a grey value for each class", most_values=30
+)
 """Edges that were smoothed have more values."""

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.applications.series.padding import SeriesError, pad_series, series_fault
+from pipelines.applications.series.padding import SeriesError, pad_series, read_series
 from pipelines.data.features.base import Encoder, tensors_with_nulls
 from pipelines.data.features.raw import is_list, is_number, numbers
 from pipelines.data.versions.schema import Role, TensorColumn
@@ -52,7 +52,12 @@ class Series(Encoder["SeriesSettings"]):
         return tensors_with_nulls(encoded, refused)
 
     def fault(self, *values: Any) -> str:
-        return series_fault(values[0], *self._limits)
+        try:
+            if values[0] is not None:
+                pad_series(read_series(values[0]), *self._limits)
+        except SeriesError as error:
+            return str(error)
+        return ""
 
     def example(self, kind: pa.DataType) -> Any:
         """A series that is cut, unless it may be long; its numbers all differ."""

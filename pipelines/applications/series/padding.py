@@ -44,16 +44,6 @@ def read_series(value: Any) -> np.ndarray:
     return np.array([[np.nan if number is None else float(number) for number in step] for step in steps])
 
 
-def series_fault(value: Any, channels: int, steps: int, keep_last: bool) -> str:
-    """Why a series is refused; empty if it is not, and for NULL, of which there is no more to say."""
-    try:
-        if value is not None:
-            pad_series(read_series(value), channels, steps, keep_last)
-    except SeriesError as error:
-        return str(error)
-    return ""
-
-
 def _fill_missing(series: np.ndarray) -> np.ndarray:
     """Replace NaN by the number of its channel in an earlier step, or else in a later one."""
     is_missing = np.isnan(series)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from pipelines.applications.speech.sound import Spectrogram, UnreadableSoundError, spectrogram
+from pipelines.applications.speech.sound import Spectrogram, UnreadableSoundError, read_samples, spectrogram
 from pipelines.data.features.arrays import is_bytes
 from pipelines.data.features.base import Encoder, tensors_with_nulls
 from pipelines.data.versions.schema import Role, TensorColumn
@@ -40,7 +40,12 @@ class LogMel(Encoder["LogMelSettings"]):
         return tensors_with_nulls(encoded, refused)
 
     def fault(self, *values: Any) -> str:
-        return self._spectrogram.fault(values[0])
+        try:
+            if values[0] is not None:
+                read_samples(values[0], self._spectrogram.sample_rate, self._spectrogram.samples)
+        except UnreadableSoundError as error:
+            return str(error)
+        return ""
 
     def example(self, kind: pa.DataType) -> Any:
         file = BytesIO()

@@ -160,15 +160,6 @@ class Spectrogram(NamedTuple):
         """Float64 of shape (mels, frames). Raises UnreadableSoundError unless the content is a WAV file with this sample rate."""
         return self.log_mels(read_samples(content, self.sample_rate, self.samples))
 
-    def fault(self, content: bytes | None) -> str:
-        """Why the content is refused; empty if it is not, or is missing."""
-        try:
-            if content is not None:
-                read_samples(content, self.sample_rate, self.samples)
-        except UnreadableSoundError as error:
-            return str(error)
-        return ""
-
     def log_mels(self, samples: np.ndarray) -> np.ndarray:
         """Float64 of shape (mels, frames). Silence follows samples that are too few."""
         filled = np.pad(samples, (0, self.samples - len(samples)))
