@@ -151,9 +151,9 @@ def test_every_encoder_gives_in_a_folder_what_it_gives_in_etl(tmp_path: Path) ->
     [
         ("data.features.numbers.scaling", set()),
         ("data.features.arrays", set()),
-        ("applications.language.words", set()),
+        ("applications.language.encoders", set()),
         ("applications.language.byte_pairs", {"tokenizers"}),
-        ("applications.segmentation.mask_encoder", {"PIL"}),
+        ("applications.segmentation.encoders", {"PIL"}),
     ],
 )
 def test_an_archive_has_what_an_encoder_imports_and_no_more(encoder: str, needs: set[str]) -> None:

@@ -4,7 +4,6 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -36,37 +35,30 @@ SMALL_SIDE = 16
 """Pixels of the encoded image. If the shorter side of half of the boxes is below, the output has a cell for 4 pixels instead of 8."""
 
 
-@dataclass(frozen=True)
-class LabelledImages:
-    """Images, and the boxes of each by the name of the image."""
-
-    images: SampledFiles
-    tables: dict[str, Any]
-    query: str
-    boxes: dict[str, Any]
-    """Files or arrays as the encoder takes them; of a sample."""
-    class_names: dict[str, list[str]]
-    """The class of each box, by image."""
-    sides: Sequence[float]
-    """The shorter sides of boxes in pixels of their files."""
-    rows: int
-    splits: Sequence[str] = ()
-
-
-def draft_objects(request: Request, labelled: LabelledImages) -> Draft:
-    """The draft for images with boxes. Raises ConfigError if there is no box."""
-    classes = Counter(name for names in labelled.class_names.values() for name in names)
+def draft_objects(
+    request: Request,
+    images: SampledFiles,
+    source: dict[str, Any],
+    boxes: dict[str, Any],
+    class_names: dict[str, list[str]],
+    sides: Sequence[float],
+    rows: int,
+    splits: Sequence[str] = (),
+) -> Draft:
+    """The draft for images with boxes, which are those of a sample, as the encoder takes them, and the class of each, by the name of the
+    image. `sides` are the shorter sides of boxes in pixels of their files. Raises ConfigError if there is no box."""
+    classes = Counter(name for names in class_names.values() for name in names)
     if not classes:
-        raise ConfigError(f"{request.data}: none of the {labelled.rows} images has a box; add boxes, or name another folder")
-    look = look_at_images(request.data, labelled.images)
+        raise ConfigError(f"{request.data}: none of the {rows} images has a box; add boxes, or name another folder")
+    look = look_at_images(request.data, images)
     size = scale_size(look.height, look.width, LARGEST_SIDE)
-    most_boxes = max(map(len, labelled.class_names.values()))
+    most_boxes = max(map(len, class_names.values()))
     room = min(MOST_BOXES, most_boxes + max(5, most_boxes // 4))  # for a quarter more boxes than an image of the sample has
     encoder = {"encoder": "boxes", "shape": list(size), "classes": sorted(classes), "most": room, "image": "image"}
-    encode, contents = Boxes(BoxesSettings(**encoder), {}), {file.stem: file for file in labelled.images.files}
-    found = [encode.fault(value, labelled.images.read(contents[name])) for name, value in labelled.boxes.items()]
-    faults = [f"boxes: {fault}" for fault in found if fault]
-    median_side = median(labelled.sides) * size[0] / look.height
+    encode, contents = Boxes(BoxesSettings(**encoder), {}), {file.stem: file for file in images.files}
+    faults = [encode.fault(value, images.read(contents[name])) for name, value in boxes.items()]
+    faults = [f"boxes: {fault}" for fault in faults if fault]
+    median_side = median(sides) * size[0] / look.height
     task = {"kind": "detection", "stride": 4 if median_side < SMALL_SIDE else 8, "flips": [1], "zoom": 0.3, "jitter": 0.2}
     listed = ", ".join(f"{name} ({count:,})" for name, count in classes.most_common(5)) + (", …" if len(classes) > 5 else "")
     return draft_annotated(
@@ -74,17 +66,17 @@ def draft_objects(request: Request, labelled: LabelledImages) -> Draft:
         AnnotatedImages(
             noun="images",
             unit="boxes",
-            source={"tables": labelled.tables, "query": labelled.query},
+            source=source,
             image=image_choice(look, (3, *size), LARGEST_SIDE),
             annotation=ChosenSettings(
-                encoder, f"at most {most_boxes} boxes in one of {len(labelled.class_names):,} images, with {len(classes)} classes"
+                encoder, f"at most {most_boxes} boxes in one of {len(class_names):,} images, with {len(classes)} classes"
             ),
             task=ChosenSettings(task, f"half of the boxes have a shorter side of less than {median_side:.0f} pixels, as encoded"),
-            train=train_settings(labelled.rows, images=10_000, most_epochs=60, batch=8, rate=2e-3),
-            rows=AnnotatedRows(labelled.rows, max(1, len(labelled.boxes)), faults),
-            splits=labelled.splits,
+            train=train_settings(rows, images=10_000, most_epochs=60, batch=8, rate=2e-3),
+            rows=AnnotatedRows(rows, max(1, len(boxes)), faults),
+            splits=splits,
             introduction=(
-                f"{labelled.rows:,} images with boxes of {len(classes)} classes: {listed}.",
+                f"{rows:,} images with boxes of {len(classes)} classes: {listed}.",
                 "Training needs faster-coco-eval: pip install 'lockstep-pipelines[detection]'",
             ),
         ),
@@ -124,16 +116,13 @@ def draft_voc(request: Request) -> Draft | None:
         tables["splits"] = {"format": "text", "path": path, "file_column": "file"}
     return draft_objects(
         request,
-        LabelledImages(
-            images=images,
-            tables=tables,
-            query=_query(lists),
-            boxes={file.stem: boxes.read(file) for file in spread(files, MOST_VOC_IMAGES) if file.stem in stems},
-            class_names={name: [box.name for box in annotation.boxes] for name, annotation in annotations.items()},
-            sides=sides,
-            rows=sum(len(_lines(contents, file)) for file in lists) if lists else len({file.stem for file in files} & stems),
-            splits=[split for split in ("train", "validation", "test") if split in {SPLITS[file.stem.lower()] for file in lists}],
-        ),
+        images,
+        {"tables": tables, "query": _query(lists)},
+        {file.stem: boxes.read(file) for file in spread(files, MOST_VOC_IMAGES) if file.stem in stems},
+        {name: [box.name for box in annotation.boxes] for name, annotation in annotations.items()},
+        sides,
+        rows=sum(len(_lines(contents, file)) for file in lists) if lists else len({file.stem for file in files} & stems),
+        splits=[split for split in ("train", "validation", "test") if split in {SPLITS[file.stem.lower()] for file in lists}],
     )
 
 
@@ -209,15 +198,12 @@ def draft_coco(request: Request) -> Draft | None:
     names = {image.stem for image in images.files}
     return draft_objects(
         request,
-        LabelledImages(
-            images=images,
-            tables={"files": images.settings, "labels": labels},
-            query=_QUERY.format(condition=condition),
-            boxes={name: boxes[name] for name in spread(sorted(boxes.keys() & names), MOST_COCO_IMAGES)},
-            class_names={name: [box["class"] for box in of_image if box["class"]] for name, of_image in boxes.items()},
-            sides=[min(box["right"] - box["left"], box["bottom"] - box["top"]) for of_image in boxes.values() for box in of_image],
-            rows=len(stems & names),
-        ),
+        images,
+        {"tables": {"files": images.settings, "labels": labels}, "query": _QUERY.format(condition=condition)},
+        {name: boxes[name] for name in spread(sorted(boxes.keys() & names), MOST_COCO_IMAGES)},
+        {name: [box["class"] for box in of_image if box["class"]] for name, of_image in boxes.items()},
+        [min(box["right"] - box["left"], box["bottom"] - box["top"]) for of_image in boxes.values() for box in of_image],
+        rows=len(stems & names),
     )
 
 

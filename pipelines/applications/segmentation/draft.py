@@ -6,7 +6,7 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from math import ceil, prod
 from pathlib import Path
 from statistics import median_low
@@ -121,11 +121,8 @@ class VolumeFolders:
     channel: str
     """One of CHANNELS."""
     files: MaskPairs
-    class_names: dict[int, str] = field(default_factory=dict)
-    """By the value of labels; empty if no file says them."""
-    assumptions: tuple[str, ...] = ()
-    image_pattern: str = ""
-    label_pattern: str = ""
+    image_pattern: str
+    label_pattern: str
     """Patterns of the names of files, with the endings as they are written."""
 
 
@@ -140,21 +137,19 @@ def find_volume_folders(contents: FolderContents) -> VolumeFolders | None:
         by_folder[file.folder].append(file)
     labels = [folder for folder in sorted(by_folder) if MASK_FOLDER.search(folder.rpartition("/")[2])]
     choices = [
-        VolumeFolders(image, label, channel, _pair(by_folder[image], by_folder[label], channel))
+        (image, label, channel, _pair(by_folder[image], by_folder[label], channel))
         for label in labels
         for image in sorted(by_folder.keys() - set(labels) - {""})
         for channel in CHANNELS
     ]
-    chosen = max(choices, key=lambda choice: len(choice.files.pairs), default=None)
-    if chosen is None or not chosen.files.pairs:
+    image, label, channel, files = max(choices, key=lambda choice: len(choice[3].pairs), default=("", "", "", None))
+    if files is None or not files.pairs:
         raise ConfigError(_missing_labels(contents, by_folder))
-    return replace(
-        chosen,
-        class_names=_class_names(contents, chosen.images),
-        assumptions=tuple(_folder_doubts(contents, volumes, chosen)),
-        image_pattern=_name_pattern(contents.path, by_folder[chosen.images], chosen.channel),
-        label_pattern=_name_pattern(contents.path, by_folder[chosen.labels], ""),
+    image_pattern, label_pattern = (
+        _name_pattern(contents.path, by_folder[image], channel),
+        _name_pattern(contents.path, by_folder[label], ""),
     )
+    return VolumeFolders(image, label, channel, files, image_pattern, label_pattern)
 
 
 def volume_name(file: FoundFile, channel: str = "") -> str:
@@ -208,7 +203,8 @@ def _class_names(contents: FolderContents, images: str) -> dict[int, str]:
     return names if len(names) >= 2 and all(names.values()) and are_distinct else {}
 
 
-def _folder_doubts(contents: FolderContents, volumes: Sequence[FoundFile], chosen: VolumeFolders) -> list[str]:
+def _folder_doubts(contents: FolderContents, chosen: VolumeFolders) -> list[str]:
+    volumes = contents.select_endings(VOLUMES)
     outside = [file for file in volumes if file.folder not in (chosen.images, chosen.labels)]
     other_channels = [file for file in volumes if file.folder == chosen.images and not volume_name(file, chosen.channel)]
     strangers = [file for file in contents.files if file.ending not in VOLUMES and not file.name.endswith(_DESCRIPTION)]
@@ -245,7 +241,8 @@ def draft_volumes(request: Request) -> Draft | None:
     size: dict[str, Any] = {"shape": list(grid.shape), **({"spacing": list(grid.spacing)} if grid.spacing else {})}
     image = {"encoder": "volume", **size}
     # Names count if they cover all values. The background is 0, if labels have it.
-    names = folders.class_names if values.counts.keys() <= folders.class_names.keys() else {}
+    names = _class_names(contents, folders.images)
+    names = names if values.counts.keys() <= names.keys() else {}
     every = names or values.counts
     classes = name_classes(every, 0 if 0 in every else values.most_frequent, names)
     label = {"encoder": "mask", **size, **classes, "image": "image"}
@@ -269,7 +266,7 @@ def draft_volumes(request: Request) -> Draft | None:
                 f"{show_count(rows, 'volume')} with labels of {len(label['classes'])} classes.",
                 "Reading them needs nibabel: pip install 'lockstep-pipelines[medical]'",
             ),
-            assumptions=(*folders.assumptions, *_doubts(label, grid, unread=rows - len(labels))),
+            assumptions=(*_folder_doubts(contents, folders), *_doubts(label, grid, unread=rows - len(labels))),
         ),
     )
 
@@ -336,7 +333,7 @@ def _grid_reason(grid: VolumeGrid, grids: Sequence[Grid]) -> str:
     )
     if not grid.spacing:
         return reason
-    distances = [distance for each in grids for distance in each.spacing]
+    distances = [distance for grid in grids for distance in grid.spacing]
     least, largest = _round(min(distances)), _round(max(distances))
     why = "coarser, so that a row group fits memory" if grid.is_coarser else "their median"
     return f"{reason}\nspacing, in millimetres: that of the files is {least:g} to {largest:g}; this is {why}"

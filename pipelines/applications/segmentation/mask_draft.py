@@ -159,8 +159,8 @@ def draft_masks(request: Request) -> Draft | None:
     if set(values.shapes) != {size}:
         encoder["resize"] = True
     encode = Mask(MaskSettings(**encoder), {})
-    found = [encode.fault(masks.read(mask), images.read(image)) for image, mask in sample]
-    faults = [f"mask: {fault}" for fault in found if fault]
+    faults = [encode.fault(masks.read(mask), images.read(image)) for image, mask in sample]
+    faults = [f"mask: {fault}" for fault in faults if fault]
     rows = len(files.pairs)
     background = f"the value {values.most_frequent} of masks is taken for the background, as the most frequent: classes begin with it"
     return draft_annotated(

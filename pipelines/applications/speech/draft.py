@@ -4,7 +4,7 @@ import math
 from collections import Counter
 from statistics import median
 
-from pipelines.applications.speech.sound import SoundHeader, UnreadableSoundError, read_sound_header
+from pipelines.applications.speech.encoders import SoundHeader, UnreadableSoundError, read_sound_header
 from pipelines.config.messages.words import verb_for
 from pipelines.errors import ConfigError
 from pipelines.init.draft import Draft, Request
