@@ -108,16 +108,17 @@ _MOST_ERRORS = 2**22
 
 
 class RepeatLast(TrivialPredictor):
-    """A forecast that repeats the last value of the history, shape (steps, series) per row."""
+    """A forecast that repeats the last value of the history, shape (steps, series) per row; with `quantiles`, for each of them."""
 
     name = "repeat last value"
     reads_rows = False
 
-    def __init__(self, history: str, horizon: int, stands_for: tuple[str, ...]) -> None:
-        self._history, self._horizon, self.stands_for = history, horizon, stands_for
+    def __init__(self, history: str, horizon: int, stands_for: tuple[str, ...], quantiles: int = 0) -> None:
+        self._history, self._horizon, self.stands_for, self._quantiles = history, horizon, stands_for, quantiles
 
     def output(self, batch: Batch) -> Tensor:
-        return batch[self._history].cpu().double()[:, -1:].expand(-1, self._horizon, -1)
+        last = batch[self._history].cpu().double()[:, -1:]
+        return _for_each_quantile(last.expand(-1, self._horizon, -1), self._quantiles)
 
 
 class RepeatSeason(TrivialPredictor):
@@ -125,8 +126,8 @@ class RepeatSeason(TrivialPredictor):
 
     name = "repeat last season"
 
-    def __init__(self, history: str, future: str, steps: int, stands_for: tuple[str, ...]) -> None:
-        self._history, self._future, self.stands_for = history, future, stands_for
+    def __init__(self, history: str, future: str, steps: int, stands_for: tuple[str, ...], quantiles: int = 0) -> None:
+        self._history, self._future, self.stands_for, self._quantiles = history, future, stands_for, quantiles
         self._seasons = range(2, steps + 1)
         self._errors, self._rows = np.zeros(len(self._seasons)), 0
         self.season = 1
@@ -148,25 +149,18 @@ class RepeatSeason(TrivialPredictor):
 
     def output(self, batch: Batch) -> Tensor:
         history = batch[self._history].cpu().double()
-        return history[:, torch.from_numpy(_places(history.shape[1], self.season, batch[self._future].shape[1]))]
+        places = torch.from_numpy(_places(history.shape[1], self.season, batch[self._future].shape[1]))
+        return _for_each_quantile(history[:, places], self._quantiles)
 
 
-class AsQuantiles(TrivialPredictor):
-    """Another forecast, which stands for every quantile: its median is that forecast."""
+def _for_each_quantile(forecast: Tensor, quantiles: int) -> Tensor:
+    """A forecast as one for every quantile, of which it is the median; as it is without any."""
+    return forecast.unsqueeze(1).expand(-1, quantiles, -1, -1) if quantiles else forecast
 
-    def __init__(self, forecast: TrivialPredictor, quantiles: int) -> None:
-        self._forecast, self._quantiles = forecast, quantiles
-        self.name, self.stands_for, self.reads_rows = forecast.name, forecast.stands_for, forecast.reads_rows
 
-    def fit(self, batch: Batch) -> None:
-        self._forecast.fit(batch)
-
-    def finish(self) -> None:
-        self._forecast.finish()
-        self.name = self._forecast.name
-
-    def output(self, batch: Batch) -> Tensor:
-        return self._forecast.output(batch).unsqueeze(1).expand(-1, self._quantiles, -1, -1)
+def _places(steps: int, season: int, horizon: int) -> np.ndarray:
+    """Which steps of the history a forecast of the last season repeats, shape (horizon,)."""
+    return steps - season + np.arange(horizon) % season
 
 
 class ErrorQuantiles(TrivialPredictor):
@@ -198,11 +192,6 @@ class ErrorQuantiles(TrivialPredictor):
 
     def output(self, batch: Batch) -> Tensor:
         return self._forecast.output(batch).unsqueeze(1) + self._quantiles
-
-
-def _places(steps: int, season: int, horizon: int) -> np.ndarray:
-    """Which steps of the history a forecast of the last season repeats, shape (horizon,)."""
-    return steps - season + np.arange(horizon) % season
 
 
 FORECASTS, SERIES = 4, 4

@@ -15,7 +15,6 @@ from torch.nn import functional
 from torchmetrics import Metric, MetricCollection
 
 from pipelines.applications.forecasting.metrics import (
-    AsQuantiles,
     ErrorQuantiles,
     ForecastDetails,
     Future,
@@ -96,13 +95,13 @@ class Forecasting(Task):
 
     def trivial_predictors(self) -> Sequence[TrivialPredictor]:
         (steps, _), history, future, metrics = self.history.shape, self.history.name, self.future, ("mse", "mae")
-        repeated: list[TrivialPredictor] = [RepeatLast(history, future.shape[0], metrics)]
+        predictors: list[TrivialPredictor] = [RepeatLast(history, future.shape[0], metrics, self.target.quantiles)]
         if steps > 1:
-            repeated.append(RepeatSeason(history, future.name, steps, metrics))
-        if not self.target.quantiles:
-            return repeated
-        spread = ErrorQuantiles(RepeatLast(history, future.shape[0], ()), future, self.settings.quantiles, ("pinball", "loss"))
-        return [*(AsQuantiles(predictor, self.target.quantiles) for predictor in repeated), spread]
+            predictors.append(RepeatSeason(history, future.name, steps, metrics, self.target.quantiles))
+        if self.target.quantiles:
+            last = RepeatLast(history, future.shape[0], ())
+            predictors.append(ErrorQuantiles(last, future, self.settings.quantiles, ("pinball", "loss")))
+        return predictors
 
     def details(self) -> Details:
         return ForecastDetails(self.settings, self.data, self.target, self.history.name)

@@ -18,7 +18,6 @@ from pipelines.applications.segmentation.encoders import Mask, Volume
 from pipelines.applications.segmentation.mask_draft import (
     MASK_FOLDER,
     FilePair,
-    MaskFiles,
     MaskPairs,
     count_values,
     depth_for,
@@ -145,11 +144,8 @@ def find_volume_folders(contents: FolderContents) -> VolumeFolders | None:
     image, label, channel, files = max(choices, key=lambda choice: len(choice[3].pairs), default=("", "", "", None))
     if files is None or not files.pairs:
         raise ConfigError(_missing_labels(contents, by_folder))
-    image_pattern, label_pattern = (
-        _name_pattern(contents.path, by_folder[image], channel),
-        _name_pattern(contents.path, by_folder[label], ""),
-    )
-    return VolumeFolders(image, label, channel, files, image_pattern, label_pattern)
+    image_pattern = _name_pattern(contents.path, by_folder[image], channel)
+    return VolumeFolders(image, label, channel, files, image_pattern, _name_pattern(contents.path, by_folder[label], ""))
 
 
 def volume_name(file: FoundFile, channel: str = "") -> str:
@@ -236,7 +232,14 @@ def draft_volumes(request: Request) -> Draft | None:
     grids = _read_grids(contents, [image for image, _ in folders.files.pairs])
     voxels = float(np.median([np.prod(grid.shape) for grid in grids]))
     labels = spread(folders.files.pairs, _sample_size(voxels, LABEL_VOXELS, LEAST_LABELS, MOST_LABELS))
-    values = count_values(request.data, ((label.name, _read(contents, label)) for _, label in labels), _LABELS)
+    values = count_values(
+        request.data,
+        ((label.name, _read(contents, label)) for _, label in labels),
+        "label",
+        _read_label,
+        "save labels as NIfTI volumes with a whole number for each class",
+        MOST_CLASSES,
+    )
     grid = choose_grid(grids)
     size: dict[str, Any] = {"shape": list(grid.shape), **({"spacing": list(grid.spacing)} if grid.spacing else {})}
     image = {"encoder": "volume", **size}
@@ -366,9 +369,6 @@ def _doubts(label: dict[str, Any], grid: VolumeGrid, unread: int) -> list[str]:
             f"volumes are resampled to {spacing} mm, which loses detail: for more, lower spacing and raise shape in both encoders"
         )
     return doubts
-
-
-_LABELS = MaskFiles("label", _read_label, "save labels as NIfTI volumes with a whole number for each class", MOST_CLASSES)
 
 
 DRAFTERS = (draft_masks, draft_volumes)

@@ -68,20 +68,6 @@ _COUNTED_VALUES = 2**16
 
 
 @dataclass(frozen=True)
-class MaskFiles:
-    """How the masks of a kind are read, and called."""
-
-    unit: str
-    """In the singular."""
-    read: Callable[[bytes], np.ndarray]
-    """Whole numbers of any shape. Raises UnreadableError."""
-    remedy: str
-    """What to do if none can be read."""
-    most_values: int
-    """More cannot stand for classes."""
-
-
-@dataclass(frozen=True)
 class MaskValues:
     """The values of a sample of masks."""
 
@@ -99,12 +85,17 @@ class MaskValues:
         return ", ".join(f"{value} in {self.counts[value] / total:.1%}" for value in values)
 
 
-def count_values(path: str, masks: Iterable[tuple[str, bytes]], files: MaskFiles) -> MaskValues:
-    """Count the values of masks, given as names and contents. Raises ConfigError if they cannot stand for classes."""
+def count_values(
+    path: str, masks: Iterable[tuple[str, bytes]], unit: str, read: Callable[[bytes], np.ndarray], remedy: str, most_values: int
+) -> MaskValues:
+    """Count the values of masks, given as names and contents, which `read` turns into whole numbers of any shape, or raises UnreadableError.
+
+    `unit` is what a mask is called, and `remedy` what to do if none can be read. Raises ConfigError if the values cannot stand for
+    classes, as more than `most_values` cannot."""
     counts, shapes, fault = Counter[int](), list[tuple[int, ...]](), ""
     for name, content in masks:
         try:
-            values = files.read(content)
+            values = read(content)
         except UnreadableError as error:
             fault = fault or f"{name}: {error}"
             continue
@@ -116,13 +107,13 @@ def count_values(path: str, masks: Iterable[tuple[str, bytes]], files: MaskFiles
             counts.update(dict(zip(*(numbers.tolist() for numbers in np.unique(values, return_counts=True)), strict=True)))
         shapes.append(values.shape)
     if not shapes:
-        raise ConfigError(f"{path}: no {files.unit} can be read, such as {fault}; {files.remedy}")
-    if not 2 <= len(counts) <= files.most_values:
+        raise ConfigError(f"{path}: no {unit} can be read, such as {fault}; {remedy}")
+    if not 2 <= len(counts) <= most_values:
         examples = ", ".join(map(str, sorted(counts)[:5]))
         raise ConfigError(
-            f"{path}: {len(shapes)} {files.unit}s have {show_count(len(counts), 'value')}, such as {examples}, and 2 to "
-            f"{files.most_values} can stand for classes; save {files.unit}s with a value for each class, without smoothed edges; if they "
-            f"are no {files.unit}s, rename their folder"
+            f"{path}: {len(shapes)} {unit}s have {show_count(len(counts), 'value')}, such as {examples}, and 2 to "
+            f"{most_values} can stand for classes; save {unit}s with a value for each class, without smoothed edges; if they "
+            f"are no {unit}s, rename their folder"
         )
     return MaskValues(counts, tuple(shapes))
 
@@ -152,7 +143,14 @@ def draft_masks(request: Request) -> Draft | None:
     images, masks = (folder_table(contents, folder, files_in(contents, folder, IMAGES), MOST_MASKS) for folder in folders)
     files = pair_files(*({file.stem: file for file in table.files} for table in (images, masks)))
     sample = spread(files.pairs, MOST_MASKS)
-    values = count_values(request.data, ((mask.name, masks.read(mask)) for _, mask in sample), _PNG)
+    values = count_values(
+        request.data,
+        ((mask.name, masks.read(mask)) for _, mask in sample),
+        "mask",
+        lambda content: read_values(content)[0],
+        "save masks as PNG files with a grey value for each class",
+        most_values=30,  # edges that were smoothed have more
+    )
     look = look_at_images(request.data, images)
     size = scale_size(look.height, look.width, LARGEST_SIDE)
     encoder = {"encoder": "mask", "shape": list(size), **name_classes(values.counts, values.most_frequent), "image": "image"}
@@ -207,9 +205,3 @@ def _find_folders(contents: FolderContents) -> tuple[str, str] | None:
     (mask,), (image,) = named, set(folders) - set(named)
     stems = [{file.stem for file in contents.files if file.folder == folder} for folder in (image, mask)]
     return (image, mask) if image and 2 * len(stems[0] & stems[1]) > min(map(len, stems)) else None
-
-
-_PNG = MaskFiles(
-    "mask", lambda content: read_values(content)[0], "save masks as PNG files with a grey value for each class", most_values=30
-)
-"""Edges that were smoothed have more values."""
