@@ -88,7 +88,7 @@ class MaskValues:
 def count_values(
     path: str, masks: Iterable[tuple[str, bytes]], unit: str, read: Callable[[bytes], np.ndarray], remedy: str, most_values: int
 ) -> MaskValues:
-    """Count the values of masks, given as names and contents, which `read` turns into whole numbers of any shape, or raises UnreadableError.
+    """Count the values of masks, given as names and contents, of which `read` makes whole numbers of any shape, or raises UnreadableError.
 
     `unit` is what a mask is called, and `remedy` what to do if none can be read. Raises ConfigError if the values cannot stand for
     classes, as more than `most_values` cannot."""
