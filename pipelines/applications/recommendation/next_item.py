@@ -34,7 +34,7 @@ SHARES = (0.5, 0.875)
 class NextItem(Task):
     settings: Settings
     draws = True
-    monitor = METRICS["ndcg_10"].monitor
+    monitor = METRICS[f"ndcg_{TOP}"].monitor
 
     def __init__(self, settings: TaskSettings, data: Data) -> None:
         """Raises ConfigError if feature and target are not two sequences with the same length and vocabulary."""
