@@ -118,7 +118,7 @@ class RepeatLast(TrivialPredictor):
 
     def output(self, batch: Batch) -> Tensor:
         last = batch[self._history].cpu().double()[:, -1:]
-        return _for_each_quantile(last.expand(-1, self._horizon, -1), self._quantiles)
+        return _repeat_by_quantile(last.expand(-1, self._horizon, -1), self._quantiles)
 
 
 class RepeatSeason(TrivialPredictor):
@@ -150,10 +150,10 @@ class RepeatSeason(TrivialPredictor):
     def output(self, batch: Batch) -> Tensor:
         history = batch[self._history].cpu().double()
         places = torch.from_numpy(_places(history.shape[1], self.season, batch[self._future].shape[1]))
-        return _for_each_quantile(history[:, places], self._quantiles)
+        return _repeat_by_quantile(history[:, places], self._quantiles)
 
 
-def _for_each_quantile(forecast: Tensor, quantiles: int) -> Tensor:
+def _repeat_by_quantile(forecast: Tensor, quantiles: int) -> Tensor:
     """A forecast as one for every quantile, of which it is the median; as it is without any."""
     return forecast.unsqueeze(1).expand(-1, quantiles, -1, -1) if quantiles else forecast
 
