@@ -46,7 +46,7 @@ test-all: java $(spark) $(server) ## run all tests: every combination, signals i
 	@$(MAKE) --no-print-directory test-cluster ARGS=tests/cluster/test_cluster.py
 
 test-quick: $(installed) ## run the quick tests: no Spark, no Ray, no worker groups; five minutes
-	@python -m pytest $(processes) -m "not slow and not full" tests/unit $(ARGS)
+	@python -m pytest $(processes) -m "not slow and not full" tests/unit tests/applications $(ARGS)
 
 docs: pages $(docs) ## generate pages from the code, then build the site in build/site; a broken link or anchor is an error
 	@NO_MKDOCS_2_WARNING=1 python -m mkdocs build

@@ -34,7 +34,8 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # several processes of tests share the 
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
-SECONDS = Path(__file__).parents[1] / "build" / "test-seconds.json"
+TESTS = Path(__file__).parent
+SECONDS = TESTS.parent / "build" / "test-seconds.json"
 """Seconds of all tests by file, of the last run in several processes."""
 _seconds: defaultdict[str, float] = defaultdict(float)
 
@@ -59,7 +60,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         item.add_marker(pytest.mark.xdist_group(shared_session(item) or item.path.stem))
     turns = {"spark": -1 if hasattr(config, "workerinput") else 1, "ray": 2, "": 3}
-    items.sort(key=lambda item: 0 if item.path.parent.name == "unit" else turns[shared_session(item)])
+    items.sort(key=lambda item: 0 if item.path.relative_to(TESTS).parts[0] in ("unit", "applications") else turns[shared_session(item)])
 
 
 @pytest.hookimpl(optionalhook=True)

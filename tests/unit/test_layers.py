@@ -257,5 +257,6 @@ def test_an_entry_point_only_parses_imports_and_calls(job: Path) -> None:
 
 def test_modules_of_tests_that_run_together_have_different_names() -> None:
     """pytest would import only one of two."""
-    names = [file.name for folder in ("unit", "integration", "chaos") for file in (ROOT / "tests" / folder).glob("*.py")]
+    folders = ("unit", "applications", "integration", "chaos")
+    names = [file.name for folder in folders for file in (ROOT / "tests" / folder).rglob("*.py")]
     assert sorted(name for name in set(names) if names.count(name) > 1) in ([], ["conftest.py"])

@@ -1,8 +1,8 @@
 """Boxes around the objects of images, and a network that finds them.
 
 1. `settings`   has the encoder `boxes` and the task `detection`.
-2. `encoder`    turns annotations into a tensor; `voc` reads those of Pascal VOC.
-3. `task`       has the model, `pyramid`, its loss on `targets`, `peaks` that turn its output into boxes, and `augmentation`.
-4. `metrics`    are average precisions; `mean_boxes` predicts without a network; `details` and `figures` are for the page of a run.
+2. `encoders`   turns annotations, as those of Pascal VOC, into a tensor.
+3. `task`       trains a `network` on augmented images; `peaks` turns its output into boxes, and needs no torch.
+4. `metrics`    has average precisions, details for the page of a run, and predictions without a network; `figures` draws them.
 5. `draft`      is for `lockstep init`.
 """

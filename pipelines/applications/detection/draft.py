@@ -2,13 +2,13 @@
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from pipelines.applications.detection.encoders import Annotation, Boxes, read_voc
+from pipelines.applications.detection.encoders import Boxes, read_voc
 from pipelines.applications.detection.settings import MOST_BOXES, BoxesSettings
 from pipelines.data.features.media_files import UnreadableError
 from pipelines.data.sources.spark_sql import sql_text
@@ -35,34 +35,30 @@ SMALL_SIDE = 16
 """Pixels of the encoded image. If the shorter side of half of the boxes is below, the output has a cell for 4 pixels instead of 8."""
 
 
-@dataclass(frozen=True)
-class LabelledImages:
-    """Images, and the boxes of each by the name of the image."""
-
-    images: SampledFiles
-    tables: dict[str, Any]
-    query: str
-    boxes: dict[str, Any]
-    """Files or arrays as the encoder takes them; of a sample."""
-    class_names: dict[str, list[str]]
-    """The class of each box, by image."""
-    sides: Sequence[float]
-    """The shorter sides of boxes in pixels of their files."""
-    rows: int
-    splits: Sequence[str] = ()
-
-
-def draft_objects(request: Request, labelled: LabelledImages) -> Draft:
-    """The draft for images with boxes. Raises ConfigError if there is no box."""
-    classes = Counter(name for names in labelled.class_names.values() for name in names)
+def draft_objects(
+    request: Request,
+    images: SampledFiles,
+    source: dict[str, Any],
+    boxes: dict[str, Any],
+    class_names: dict[str, list[str]],
+    sides: Sequence[float],
+    rows: int,
+    splits: Sequence[str] = (),
+) -> Draft:
+    """The draft for images with boxes, which are those of a sample, as the encoder takes them, and the class of each, by the name of the
+    image. `sides` are the shorter sides of boxes in pixels of their files. Raises ConfigError if there is no box."""
+    classes = Counter(name for names in class_names.values() for name in names)
     if not classes:
-        raise ConfigError(f"{request.data}: none of the {labelled.rows} images has a box; add boxes, or name another folder")
-    look = look_at_images(request.data, labelled.images)
+        raise ConfigError(f"{request.data}: none of the {rows} images has a box; add boxes, or name another folder")
+    look = look_at_images(request.data, images)
     size = scale_size(look.height, look.width, LARGEST_SIDE)
-    most_boxes = max(map(len, labelled.class_names.values()))
-    encoder = _encoder(size, sorted(classes), most_boxes)
-    faults = list(_faults(encoder, labelled))
-    median_side = median(labelled.sides) * size[0] / look.height
+    most_boxes = max(map(len, class_names.values()))
+    room = min(MOST_BOXES, most_boxes + max(5, most_boxes // 4))  # for a quarter more boxes than an image of the sample has
+    encoder = {"encoder": "boxes", "shape": list(size), "classes": sorted(classes), "most": room, "image": "image"}
+    encode, contents = Boxes(BoxesSettings(**encoder), {}), {file.stem: file for file in images.files}
+    faults = [encode.fault(value, images.read(contents[name])) for name, value in boxes.items()]
+    faults = [f"boxes: {fault}" for fault in faults if fault]
+    median_side = median(sides) * size[0] / look.height
     task = {"kind": "detection", "stride": 4 if median_side < SMALL_SIDE else 8, "flips": [1], "zoom": 0.3, "jitter": 0.2}
     listed = ", ".join(f"{name} ({count:,})" for name, count in classes.most_common(5)) + (", …" if len(classes) > 5 else "")
     return draft_annotated(
@@ -70,35 +66,21 @@ def draft_objects(request: Request, labelled: LabelledImages) -> Draft:
         AnnotatedImages(
             noun="images",
             unit="boxes",
-            source={"tables": labelled.tables, "query": labelled.query},
+            source=source,
             image=image_choice(look, (3, *size), LARGEST_SIDE),
             annotation=ChosenSettings(
-                encoder, f"at most {most_boxes} boxes in one of {len(labelled.class_names):,} images, with {len(classes)} classes"
+                encoder, f"at most {most_boxes} boxes in one of {len(class_names):,} images, with {len(classes)} classes"
             ),
             task=ChosenSettings(task, f"half of the boxes have a shorter side of less than {median_side:.0f} pixels, as encoded"),
-            train=train_settings(labelled.rows, images=10_000, most_epochs=60, batch=8, rate=2e-3),
-            rows=AnnotatedRows(labelled.rows, max(1, len(labelled.boxes)), faults),
-            splits=labelled.splits,
+            train=train_settings(rows, images=10_000, most_epochs=60, batch=8, rate=2e-3),
+            rows=AnnotatedRows(rows, max(1, len(boxes)), faults),
+            splits=splits,
             introduction=(
-                f"{labelled.rows:,} images with boxes of {len(classes)} classes: {listed}.",
+                f"{rows:,} images with boxes of {len(classes)} classes: {listed}.",
                 "Training needs faster-coco-eval: pip install 'lockstep-pipelines[detection]'",
             ),
         ),
     )
-
-
-def _encoder(size: tuple[int, int], classes: Sequence[str], most_boxes: int) -> dict[str, Any]:
-    """Settings of the encoder, with room for a quarter more boxes than an image of the sample has."""
-    room = min(MOST_BOXES, most_boxes + max(5, most_boxes // 4))
-    return {"encoder": "boxes", "shape": list(size), "classes": list(classes), "most": room, "image": "image"}
-
-
-def _faults(encoder: dict[str, Any], labelled: LabelledImages) -> Iterable[str]:
-    """Why ETL would refuse images of the sample."""
-    boxes, contents = Boxes(BoxesSettings(**encoder), {}), {file.stem: file for file in labelled.images.files}
-    for name, value in labelled.boxes.items():
-        if fault := boxes.fault(value, labelled.images.read(contents[name])):
-            yield f"boxes: {fault}"
 
 
 MOST_FILES = 5_000
@@ -120,7 +102,10 @@ def draft_voc(request: Request) -> Draft | None:
     (folder,) = folders
     images = folder_table(contents, images_folder, files_in(contents, images_folder, IMAGES))
     boxes = folder_table(contents, folder, files, MOST_FILES)
-    annotations = {file.stem: annotation for file in boxes.sample if (annotation := _read(boxes.read(file)))}
+    annotations = {}
+    for file in boxes.sample:
+        with suppress(UnreadableError):  # ETL quarantines it
+            annotations[file.stem] = read_voc(boxes.read(file))
     stems = {file.stem for file in images.files}
     lists = _split_lists(contents, stems)
     sides = [min(box.edges[2] - box.edges[0], box.edges[3] - box.edges[1]) for read in annotations.values() for box in read.boxes]
@@ -131,25 +116,14 @@ def draft_voc(request: Request) -> Draft | None:
         tables["splits"] = {"format": "text", "path": path, "file_column": "file"}
     return draft_objects(
         request,
-        LabelledImages(
-            images=images,
-            tables=tables,
-            query=_query(lists),
-            boxes={file.stem: boxes.read(file) for file in spread(files, MOST_VOC_IMAGES) if file.stem in stems},
-            class_names={name: [box.name for box in annotation.boxes] for name, annotation in annotations.items()},
-            sides=sides,
-            rows=sum(len(_lines(contents, file)) for file in lists) if lists else len({file.stem for file in files} & stems),
-            splits=[split for split in ("train", "validation", "test") if split in {SPLITS[file.stem.lower()] for file in lists}],
-        ),
+        images,
+        {"tables": tables, "query": _query(lists)},
+        {file.stem: boxes.read(file) for file in spread(files, MOST_VOC_IMAGES) if file.stem in stems},
+        {name: [box.name for box in annotation.boxes] for name, annotation in annotations.items()},
+        sides,
+        rows=sum(len(_lines(contents, file)) for file in lists) if lists else len({file.stem for file in files} & stems),
+        splits=[split for split in ("train", "validation", "test") if split in {SPLITS[file.stem.lower()] for file in lists}],
     )
-
-
-def _read(content: bytes) -> Annotation | None:
-    """The boxes of a file; None if ETL refuses it."""
-    try:
-        return read_voc(content)
-    except UnreadableError:
-        return None
 
 
 def _split_lists(contents: FolderContents, stems: set[str]) -> list[FoundFile]:
@@ -214,19 +188,22 @@ def draft_coco(request: Request) -> Draft | None:
     if folder is None:
         raise ConfigError(f"{request.data}: {file.name} names {len(stems):,} images, and no folder has half of them; add the images")
     images = folder_table(contents, folder, files_in(contents, folder, IMAGES))
-    boxes = _boxes(values)
+    boxes = _boxes_by_image(values)
+    condition, crowd = (" WHERE annotation.of.iscrowd = 0", ", iscrowd int") if _has_crowds(values) else ("", "")
+    schema = (
+        "images array<struct<id bigint, file_name string, width int, height int>>, categories array<struct<name string, id bigint>>, "
+        f"annotations array<struct<image_id bigint, category_id bigint, bbox array<double>{crowd}>>"
+    )
+    labels = {"format": "json", "path": contents.place(file), "options": {"multiLine": True}, "schema": schema}
     names = {image.stem for image in images.files}
     return draft_objects(
         request,
-        LabelledImages(
-            images=images,
-            tables={"files": images.settings, "labels": _table(contents.place(file), values)},
-            query=_QUERY.format(condition=" WHERE annotation.of.iscrowd = 0" if _has_crowds(values) else ""),
-            boxes={name: boxes[name] for name in spread(sorted(boxes.keys() & names), MOST_COCO_IMAGES)},
-            class_names={name: [box["class"] for box in of_image if box["class"]] for name, of_image in boxes.items()},
-            sides=[min(box["right"] - box["left"], box["bottom"] - box["top"]) for of_image in boxes.values() for box in of_image],
-            rows=len(stems & names),
-        ),
+        images,
+        {"tables": {"files": images.settings, "labels": labels}, "query": _QUERY.format(condition=condition)},
+        {name: boxes[name] for name in spread(sorted(boxes.keys() & names), MOST_COCO_IMAGES)},
+        {name: [box["class"] for box in of_image if box["class"]] for name, of_image in boxes.items()},
+        [min(box["right"] - box["left"], box["bottom"] - box["top"]) for of_image in boxes.values() for box in of_image],
+        rows=len(stems & names),
     )
 
 
@@ -251,44 +228,35 @@ def _has_boxes(values: dict[str, Any]) -> bool:
         all(isinstance(image, dict) and {"id", "file_name"} <= image.keys() for image in values["images"])
         and all(isinstance(category, dict) and {"id", "name"} <= category.keys() for category in values["categories"])
         and all(isinstance(box, dict) and {"image_id", "category_id"} <= box.keys() for box in values["annotations"])
-        and all(_is_box(box.get("bbox")) for box in values["annotations"])
+        and all(isinstance(box.get("bbox"), list) and len(box["bbox"]) == 4 for box in values["annotations"])
+        and all(isinstance(edge, int | float) for box in values["annotations"] for edge in box["bbox"])
         and all(isinstance(image["file_name"], str) for image in values["images"])
         and all(isinstance(entry["id"], int) for key in ("images", "categories") for entry in values[key])
         and all(isinstance(box[key], int) for key in ("image_id", "category_id") for box in values["annotations"])
     )
 
 
-def _is_box(edges: Any) -> bool:
-    return isinstance(edges, list) and len(edges) == 4 and all(isinstance(edge, int | float) for edge in edges)
-
-
 def _has_crowds(values: dict[str, Any]) -> bool:
     return any(annotation.get("iscrowd") for annotation in values["annotations"])
 
 
-def _boxes(values: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
+def _boxes_by_image(values: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
     """The boxes of each image, by its name without an ending, as the query makes them."""
     names = {category["id"]: str(category["name"]) for category in values["categories"]}
     by_image = defaultdict(list)
     for annotation in values["annotations"]:
         if not annotation.get("iscrowd"):
-            by_image[annotation["image_id"]].append((names.get(annotation["category_id"]), annotation["bbox"]))
-    return {Path(image["file_name"]).stem: [_struct(box, image) for box in by_image[image["id"]]] for image in values["images"]}
-
-
-def _struct(box: tuple[str | None, list[float]], image: dict[str, Any]) -> dict[str, Any]:
-    name, (x, y, width, height) = box
-    edges = {"left": x, "top": y, "right": x + width, "bottom": y + height}
-    return {"class": name, **edges, "image_width": image.get("width"), "image_height": image.get("height")}
-
-
-def _table(path: str, values: dict[str, Any]) -> dict[str, Any]:
-    crowd = ", iscrowd int" if _has_crowds(values) else ""
-    schema = (
-        "images array<struct<id bigint, file_name string, width int, height int>>, categories array<struct<name string, id bigint>>, "
-        f"annotations array<struct<image_id bigint, category_id bigint, bbox array<double>{crowd}>>"
-    )
-    return {"format": "json", "path": path, "options": {"multiLine": True}, "schema": schema}
+            by_image[annotation["image_id"]].append(annotation)
+    boxes = {}
+    for image in values["images"]:
+        structs = []
+        for annotation in by_image[image["id"]]:
+            x, y, width, height = annotation["bbox"]
+            edges = {"left": x, "top": y, "right": x + width, "bottom": y + height}
+            size = {"image_width": image.get("width"), "image_height": image.get("height")}
+            structs.append({"class": names.get(annotation["category_id"]), **edges, **size})
+        boxes[Path(image["file_name"]).stem] = structs
+    return boxes
 
 
 DRAFTERS = (draft_voc, draft_coco)

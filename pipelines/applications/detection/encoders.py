@@ -35,7 +35,10 @@ class Boxes(Encoder["BoxesSettings"]):
 
     @classmethod
     def refusal(cls, settings: BoxesSettings, kind: pa.DataType) -> str:
-        if is_bytes(kind) or is_text(kind) or (is_list(kind) and _is_box(kind.value_type)):
+        struct = kind.value_type if is_list(kind) else kind
+        fields = {field.name: field.type for field in struct} if is_list(kind) and types.is_struct(struct) else {}
+        numbers = [fields.get(edge, pa.null()) for edge in EDGES] + [fields[name] for name in SIZE if name in fields]
+        if is_bytes(kind) or is_text(kind) or (is_text(fields.get("class", pa.null())) and all(map(is_number, numbers))):
             return ""
         return f"it takes VOC files, as bytes or text, or arrays of structs of text `class` and numbers {', '.join(EDGES)}"
 
@@ -69,11 +72,10 @@ class Boxes(Encoder["BoxesSettings"]):
         """Boxes of shape (boxes, 5). Raises UnreadableError with the reason why there are none."""
         if content is None:
             raise UnreadableError("")
-        annotation = (
-            read_voc(content.encode() if isinstance(content, str) else content, "utf-8" if isinstance(content, str) else None)
-            if isinstance(content, (str, bytes))
-            else _read_structs(content)
-        )
+        if isinstance(content, str):
+            annotation = read_voc(content.encode(), "utf-8")
+        else:
+            annotation = read_voc(content) if isinstance(content, bytes) else _read_structs(content)
         height, width = self.settings.shape
         size = annotation.size or (width, height)
         if self.settings.image:
@@ -147,12 +149,6 @@ def _cut(box: Box, size: Size) -> list[float]:
         place = f"{low_x:g} to {high_x:g}, {low_y:g} to {high_y:g}"
         raise UnreadableError(f"a box lies outside its image of {extent_text(size)} pixels: {place}")
     return edges
-
-
-def _is_box(kind: pa.DataType) -> bool:
-    fields = {field.name: field.type for field in kind} if types.is_struct(kind) else {}
-    numbers = [fields.get(edge, pa.null()) for edge in EDGES] + [fields[name] for name in SIZE if name in fields]
-    return is_text(fields.get("class", pa.null())) and all(map(is_number, numbers))
 
 
 MOST_BYTES = 4 * 2**20
@@ -236,14 +232,10 @@ def _parse(content: bytes, encoding: str | None) -> Element:
 
 
 def _number(element: Element, path: str, where: str) -> float:
-    text = element.findtext(path)
     try:
-        return _finite(float(text or ""))
-    except ValueError as error:
-        raise UnreadableError(f"{where} has no number {path}") from error
-
-
-def _finite(number: float) -> float:
+        number = float(element.findtext(path) or "")
+    except ValueError:
+        number = float("nan")
     if not abs(number) < 1e9:
-        raise ValueError("it is not finite")
+        raise UnreadableError(f"{where} has no number {path}")
     return number

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.patches import Patch, Rectangle
 
 from pipelines.report.evaluation import SplitEvaluation
@@ -30,7 +29,9 @@ def worst_boxes(split: SplitEvaluation) -> tuple[bytes, str]:
             axes.imshow(pixels, interpolation="none", extent=(0, width, height, 0))
             axes.set(xticks=[], yticks=[])
             axes.grid(False)
-            _draw(axes, np.frombuffer(table[name][row], np.float32).reshape(-1, 5))
+            for class_number, x, y, high_x, high_y in np.frombuffer(table[name][row], np.float32).reshape(-1, 5).tolist():
+                edge_colour = colour(int(class_number))
+                axes.add_patch(Rectangle((x, y), high_x - x, high_y - y, fill=False, linewidth=0.8, edgecolor=edge_colour))
             axes.set_title(f"row {table['row'][row]}: loss {table['loss'][row]:.3g}" if name == "true" else title, fontsize=7)
         named = [Patch(edgecolor=colour(number), fill=False, label=shorten(name)) for number, name in enumerate(classes[:_MOST_NAMES])]
         canvas.figure.legend(handles=named, loc="lower center", ncols=3, fontsize=7)
@@ -38,11 +39,6 @@ def worst_boxes(split: SplitEvaluation) -> tuple[bytes, str]:
         canvas.svg,
         f"The {len(table['row'])} rows with the largest loss: left with their true boxes, right with those that are predicted.",
     )
-
-
-def _draw(axes: Axes, boxes: np.ndarray) -> None:
-    for number, x, y, high_x, high_y in boxes.tolist():
-        axes.add_patch(Rectangle((x, y), high_x - x, high_y - y, fill=False, linewidth=0.8, edgecolor=colour(int(number))))
 
 
 def box_tables(splits: Sequence[SplitEvaluation]) -> list[PageTable]:

@@ -1,5 +1,5 @@
-"""Average precision as COCO measures it (Lin et al. 2014), by faster-coco-eval, from the boxes of all rows of a split, and details for the
-page of a run.
+"""Average precision as COCO measures it (Lin et al. 2014), by faster-coco-eval, from the boxes of all rows of a split; details for the page
+of a run; and the boxes that training images mostly have at a place, to compare with.
 """
 
 import logging
@@ -14,23 +14,22 @@ from torch import Tensor
 from torchmetrics import Metric
 from torchmetrics.utilities import dim_zero_cat
 
+from pipelines.applications.detection.network import LEAST_DISTANCE, distances_to, make_targets
 from pipelines.applications.detection.peaks import NO_BOX, pairwise_iou
 from pipelines.config import TaskSettings
-from pipelines.tasks.data import Batch, Data
+from pipelines.tasks.data import Batch, Data, row_count
 from pipelines.tasks.details.base import Columns, Details, row_numbers
 from pipelines.tasks.details.parts import Part, SelectedRows
+from pipelines.tasks.trivial import TrivialPredictor
 
 log = logging.getLogger(__name__)
 
 MISSING = "it needs faster-coco-eval, which is not installed; pip install 'lockstep-pipelines[detection]'"
-NO_TRUE_BOX = "no row has a box"
 COUNTED_BOXES = 100
 """Boxes of a row that count, the best ones, as at COCO."""
 HALF = (0.5,)
 COCO = tuple(np.linspace(0.5, 0.95, 10).tolist())
 """Least intersection over union with a true box, for a box that is right."""
-_BOX, _TRUE = 6, 5
-"""Numbers of a box: class, left, top, right, bottom and score; of a true one all but the score."""
 
 
 def has_library() -> bool:
@@ -58,7 +57,7 @@ class BoxPrecision(Metric):
         """Add rows: boxes of shape (boxes, 6), class first and score last, the best first; and true ones of shape (boxes, 5)."""
         predicted, true = [self._select(row[:COUNTED_BOXES]) for row in predicted], [self._select(row) for row in true]
         counts = np.array([[len(row), len(true_row)] for row, true_row in zip(predicted, true, strict=True)], np.int64)
-        for state, rows, width in ((self.predicted, predicted, _BOX), (self.true, true, _TRUE)):
+        for state, rows, width in ((self.predicted, predicted, 6), (self.true, true, 5)):  # true ones have no score
             state.append(torch.from_numpy(np.concatenate([np.zeros((0, width)), *rows])))
         self.counts.append(torch.from_numpy(counts.reshape(-1, 2)))
 
@@ -74,7 +73,7 @@ class BoxPrecision(Metric):
     def missing_reason(self) -> str:
         if any(len(boxes) for boxes in self.true):
             return ""
-        return NO_TRUE_BOX if self._only_class is None else "no row has a box of the class"
+        return "no row has a box" if self._only_class is None else "no row has a box of the class"
 
     def _select(self, boxes: np.ndarray) -> np.ndarray:
         return boxes if self._only_class is None else boxes[boxes[:, 0] == self._only_class]
@@ -184,7 +183,7 @@ class BoxDetails(Details):
         if sums:
             tables["box_classes"] = {"class": list(self.classes), **{name: sums[name].tolist() for name in ("true", "predicted", "right")}}
         if pictures:
-            boxes = {name: [_unpad(row) for row in pictures[name]] for name in ("true", "predicted")}
+            boxes = {name: [row[row[:, 0] != NO_BOX].tobytes() for row in pictures[name]] for name in ("true", "predicted")}
             images = [picture.tobytes() for picture in pictures["pictures"]]
             tables["boxes"] = {"row": self.pictures.rows.tolist(), "loss": pictures["loss"].tolist(), "image": images, **boxes}
         return tables
@@ -224,10 +223,6 @@ def _pad(boxes: np.ndarray) -> np.ndarray:
     return padded
 
 
-def _unpad(boxes: np.ndarray) -> bytes:
-    return boxes[boxes[:, 0] != NO_BOX].tobytes()
-
-
 def _picture(image: np.ndarray) -> np.ndarray:
     """An image, channels first, as uint8 of shape (height, width, 3), from its lowest to its highest value."""
     colours = image[:3] if len(image) >= 3 else image[:1].repeat(3, 0)
@@ -235,3 +230,44 @@ def _picture(image: np.ndarray) -> np.ndarray:
     low, high = colours.min(), colours.max()
     scaled = (colours[:, ::stride, ::stride] - low) / (high - low if high > low else 1) * 255
     return scaled.transpose(1, 2, 0).astype(np.uint8)
+
+
+_LEAST_SHARE = 1e-4
+
+
+class MeanBoxes(TrivialPredictor):
+    """At every place, the mean heat of each class over training images, and the mean distances of the boxes around it."""
+
+    name = "mean boxes by place"
+
+    def __init__(self, target: str, classes: Sequence[str], size: tuple[int, int], stride: int) -> None:
+        """`size` is that of the network's output."""
+        self._target, self._classes, self._size, self._stride = target, tuple(classes), size, stride
+        self._rows = 0
+        self._heat = np.zeros((len(classes), *size))
+        self._distances, self._weights = np.zeros((4, *size)), np.zeros(size)
+        self._counts = np.zeros(len(classes), np.int64)
+        self._output = torch.zeros(0)
+
+    def fit(self, batch: Batch) -> None:
+        boxes = batch[self._target]
+        targets = make_targets(boxes, len(self._classes), self._size, self._stride)
+        self._rows += len(boxes)
+        self._heat += targets.heat.double().sum(0).numpy()
+        self._distances += (distances_to(targets.boxes, self._stride) * targets.weights.unsqueeze(1)).double().sum(0).numpy()
+        self._weights += targets.weights.double().sum(0).numpy()
+        self._counts += (boxes[..., 0].unsqueeze(-1) == torch.arange(len(self._classes))).sum((0, 1)).numpy()
+
+    def finish(self) -> None:
+        """Where no training image has a box, the distances are those of the whole."""
+        if absent := [name for name, count in zip(self._classes, self._counts, strict=True) if not count]:
+            message = "no box of the class %s is among the rows of the training split that were looked at; a model cannot learn it"
+            log.warning(message, ", ".join(absent))
+        mean_distances = self._distances.sum((1, 2), keepdims=True) / max(self._weights.sum(), 1e-12)
+        distances = np.where(self._weights > 0, self._distances / np.maximum(self._weights, 1e-12), mean_distances)
+        shares = np.clip(self._heat / max(self._rows, 1), _LEAST_SHARE, 1 - _LEAST_SHARE)
+        maps = [np.log(shares / (1 - shares)), np.log(np.maximum(distances, LEAST_DISTANCE))]
+        self._output = torch.from_numpy(np.concatenate(maps)).float()
+
+    def output(self, batch: Batch) -> Tensor:
+        return self._output.expand(row_count(batch), *self._output.shape)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from pipelines.applications.detection.peaks import NO_BOX
+from pipelines.applications.detection.peaks import LIMITS, NO_BOX
 from pipelines.tasks.data import Batch, scale_pixels
 
 _GROUP_CHANNELS = 8
@@ -103,8 +103,6 @@ class OverColumn(nn.Module):
 
 _REACH = 0.54
 """Part of a box whose cells learn it, along each axis, as in TTFNet."""
-LIMITS = (-5.0, 9.0)
-"""Of the logarithm of a distance, as in `peaks`."""
 LEAST_DISTANCE = 0.01
 """In pixels: of an edge that the middle of its cell lies beyond."""
 

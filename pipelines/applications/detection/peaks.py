@@ -12,7 +12,7 @@ NO_BOX = -1
 """Class of the boxes that pad a row."""
 _OVERLAP = 0.6
 """Intersection over union from which two boxes of a class are of one object."""
-_LIMITS = (-5.0, 9.0)
+LIMITS = (-5.0, 9.0)
 """Of the logarithm of a distance."""
 
 
@@ -36,12 +36,18 @@ def _row_boxes(maps: np.ndarray, stride: int, size: Sequence[int], most: int, le
     scores = heat[number, y, x]
     best = np.argsort(-scores, kind="stable")[: 4 * most]
     number, y, x, scores = number[best], y[best], x[best], scores[best]
-    distances = np.exp(np.clip(maps[-4:, y, x], *_LIMITS))
+    distances = np.exp(np.clip(maps[-4:, y, x], *LIMITS))
     middles = np.stack([x, y]) * stride + stride / 2
     limits = np.array(size)[::-1, None]
     low, high = np.clip(middles - distances[:2], 0, limits), np.clip(middles + distances[2:], 0, limits)
     boxes = np.stack([number, *low, *high, scores], axis=1)
-    return boxes[_distinct(boxes)[:most]]
+    # A box, the best first, is left out if it overlaps a better one of its class that is not left out.
+    rivals = (pairwise_iou(boxes[:, 1:5], boxes[:, 1:5]) > _OVERLAP) & (boxes[:, None, 0] == boxes[None, :, 0])
+    is_distinct = np.ones(len(boxes), bool)
+    for place in range(len(boxes)):
+        if is_distinct[place]:
+            is_distinct[place + 1 :] &= ~rivals[place, place + 1 :]
+    return boxes[np.flatnonzero(is_distinct)[:most]]
 
 
 def box_columns(boxes: np.ndarray, classes: Sequence[str], size: Sequence[int]) -> dict[str, Any]:
@@ -63,16 +69,6 @@ def answer_boxes(output: np.ndarray, form: Mapping[str, Any], decode: Callable[[
     columns = [box_columns(row, form["classes"], form["size"]) for row in rows]
     names = columns[0] if columns else box_columns(np.zeros((0, 6)), form["classes"], form["size"])
     return {name: [row[name] for row in columns] for name in names}
-
-
-def _distinct(boxes: np.ndarray) -> np.ndarray:
-    """Places of the boxes, which begin with the best, that overlap no better one of their class."""
-    rivals = (pairwise_iou(boxes[:, 1:5], boxes[:, 1:5]) > _OVERLAP) & (boxes[:, None, 0] == boxes[None, :, 0])
-    is_distinct = np.ones(len(boxes), bool)
-    for place in range(len(boxes)):
-        if is_distinct[place]:
-            is_distinct[place + 1 :] &= ~rivals[place, place + 1 :]
-    return np.flatnonzero(is_distinct)
 
 
 def pairwise_iou(first: np.ndarray, second: np.ndarray) -> np.ndarray:

@@ -16,8 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torchmetrics import Metric, MetricCollection
 
-from pipelines.applications.detection.mean_boxes import MeanBoxes
-from pipelines.applications.detection.metrics import COCO, COUNTED_BOXES, HALF, MISSING, BoxDetails, BoxPrecision, has_library
+from pipelines.applications.detection.metrics import COCO, COUNTED_BOXES, HALF, MISSING, BoxDetails, BoxPrecision, MeanBoxes, has_library
 from pipelines.applications.detection.network import OverColumn, Pyramid, row_losses
 from pipelines.applications.detection.peaks import NO_BOX, find_boxes
 from pipelines.applications.detection.settings import DetectionSettings as Settings
@@ -26,7 +25,7 @@ from pipelines.config.messages.words import name_list
 from pipelines.data.versions.schema import ROW_KEYS
 from pipelines.errors import ConfigError
 from pipelines.tasks.augmentation import random_integers
-from pipelines.tasks.base import Batch, Data, Monitor, Task
+from pipelines.tasks.base import Batch, Data, Task
 from pipelines.tasks.data import Constant, scale_pixels
 from pipelines.tasks.details.base import Details
 from pipelines.tasks.metrics.accumulation import Loss
@@ -41,6 +40,7 @@ _PIXELS_AT_ONCE = 2**22
 
 class Detection(Task):
     settings: Settings
+    monitor = METRICS["map_50"].monitor
 
     def __init__(self, settings: TaskSettings, data: Data) -> None:
         """Raises ConfigError if the columns are not one image and its boxes, or if both are not of one size."""
@@ -54,9 +54,16 @@ class Detection(Task):
                 "task.kind is detection, which takes one image (channels, height, width), of encoder image, and its boxes, of encoder "
                 f"boxes, but got {columns_text}"
             )
-        self._check_size()
-        self.views = Views(self.size, self.settings.flips, self.settings.zoom, self.settings.jitter)
-        self.draws = self.views.draws
+        fitted = data.encoders.get(self.boxes.name)
+        size = tuple(fitted.feature.get("shape", self.size)) if fitted else self.size
+        if size != self.size:
+            raise ConfigError(
+                f"dataset.target.{self.boxes.name}.shape is {list(size)}, but {self.image.name} has {list(self.size)} pixels, so that "
+                f"boxes would not lie on their objects; set it to {list(self.size)}"
+            )
+        limits = self.settings
+        self.draws = bool(limits.flips or limits.zoom or limits.jitter)
+        self.views = Views(self.size, limits.flips, limits.zoom, limits.jitter)
 
     @property
     def size(self) -> tuple[int, int]:
@@ -73,10 +80,6 @@ class Detection(Task):
     def check(self) -> None:
         if not has_library():
             raise ConfigError(f"task.kind is detection, whose metrics cannot be computed: {MISSING}")
-
-    @property
-    def monitor(self) -> Monitor:
-        return METRICS["map_50"].monitor
 
     @property
     def rows_at_once(self) -> int:
@@ -122,7 +125,7 @@ class Detection(Task):
         metrics["loss"].update(losses, self._row_weights(losses, batch))
 
     def find(self, output: Tensor, most: int, least_score: float) -> list[np.ndarray]:
-        """The boxes of each row with these scores, as `box_peaks.find_boxes` has them."""
+        """The boxes of each row with these scores, as `peaks.find_boxes` has them."""
         return find_boxes(output.detach().cpu().float().numpy(), self.settings.stride, self.size, most, least_score)
 
     def trivial_predictors(self) -> Sequence[TrivialPredictor]:
@@ -153,15 +156,6 @@ class Detection(Task):
         """Names of the classes with the characters that MLflow takes; numbers where two would be the same."""
         names = [re.sub(r"[^\w :-]", "_", name) for name in self.classes]
         return names if len({name.casefold() for name in names}) == len(names) else list(map(str, range(len(names))))
-
-    def _check_size(self) -> None:
-        fitted = self.data.encoders.get(self.boxes.name)
-        size = tuple(fitted.feature.get("shape", self.size)) if fitted else self.size
-        if size != self.size:
-            raise ConfigError(
-                f"dataset.target.{self.boxes.name}.shape is {list(size)}, but {self.image.name} has {list(self.size)} pixels, so that "
-                f"boxes would not lie on their objects; set it to {list(self.size)}"
-            )
 
     def _row_weights(self, losses: Tensor, batch: Batch) -> Tensor | None:
         """Weight of each row in the loss; None if all are 1."""
@@ -194,10 +188,6 @@ class Views:
     @cached_property
     def _width_and_height(self) -> Constant:
         return Constant(torch.tensor(self.size[::-1], dtype=torch.float32))
-
-    @property
-    def draws(self) -> bool:
-        return bool(self.flips or self.zoom or self.jitter)
 
     def __call__(self, pixels: Tensor, boxes: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
         """Views of float pixels, shape (rows, channels, height, width), from 0 to 1, and of boxes, shape (rows, most, 5)."""
@@ -234,8 +224,7 @@ class Views:
         """Change contrast, brightness and each channel."""
         channels = pixels.shape[1]
         factors = (1 + self.jitter) ** _uniform(keys, 2 + channels, _LIGHT)
-        contrast, brightness, tint = (part[..., None, None] for part in factors.unsqueeze(1).split([1, 1, channels], 2))
-        contrast, brightness, tint = (part.squeeze(1) for part in (contrast, brightness, tint))
+        contrast, brightness, tint = factors[..., None, None].split([1, 1, channels], 1)
         mean = pixels.mean((1, 2, 3), keepdim=True)
         return (((pixels - mean) * contrast + mean * brightness) * tint**0.5).clamp(0, 1)
 

@@ -24,32 +24,25 @@ def errors_by_step(split: SplitEvaluation) -> tuple[bytes, str]:
 
 
 def forecasts(split: SplitEvaluation) -> tuple[bytes, str]:
-    svg = _draw_forecasts(split, "forecasts")
-    return svg, f"Forecasts of {_rows(split, 'forecasts')}, chosen by their numbers; {_colours(split, 'forecasts')}."
+    svg, rows, colours = _draw_forecasts(split, "forecasts")
+    return svg, f"Forecasts of {rows}, chosen by their numbers; {colours}."
 
 
 def worst_forecasts(split: SplitEvaluation) -> tuple[bytes, str]:
-    svg = _draw_forecasts(split, "worst_forecasts")
-    return svg, f"The worst forecasts, of {_rows(split, 'worst_forecasts')}; {_colours(split, 'worst_forecasts')}."
+    svg, rows, colours = _draw_forecasts(split, "worst_forecasts")
+    return svg, f"The worst forecasts, of {rows}; {colours}."
 
 
-def _colours(split: SplitEvaluation, name: str) -> str:
-    return "grey is the truth" + (", and a band is between the outermost quantiles" if "low" in split.tables[name] else "")
-
-
-def _rows(split: SplitEvaluation, name: str) -> str:
-    return "rows " + ", ".join(f"{row:,}" for row in dict.fromkeys(split.tables[name]["row"]))
-
-
-def _draw_forecasts(split: SplitEvaluation, name: str) -> bytes:
+def _draw_forecasts(split: SplitEvaluation, name: str) -> tuple[bytes, str, str]:
+    """The figure of a table, which rows it has, and what its colours mean."""
     table = split.tables.get(name)
     if not table or not table["row"]:
         raise UndefinedError("no row was forecast")
     rows, series, step = (np.array(table[column]) for column in ("row", "series", "step"))
     drawn = [column for column in ("true", "predicted", "low", "high") if column in table]
     values = {column: np.array([np.nan if value is None else value for value in table[column]], float) for column in drawn}
-    first_rows = list(dict.fromkeys(rows.tolist()))[:4]
-    horizon = int(step.max())
+    every_row = list(dict.fromkeys(rows.tolist()))
+    first_rows, horizon = every_row[:4], int(step.max())
     with drawing(rows=len(first_rows), inches=(3.7, 1.4 * len(first_rows) + 0.4)) as canvas:
         for axes, row in zip(canvas.axes, first_rows, strict=False):
             for number in sorted(set(series.tolist()))[:2]:
@@ -61,7 +54,8 @@ def _draw_forecasts(split: SplitEvaluation, name: str) -> bytes:
                     bounds = values["low"][chosen], values["high"][chosen]
                     axes.fill_between(step[chosen], *bounds, color=forecast_colour, alpha=0.2, linewidth=0)
             axes.set_title(f"row {row:,}", loc="left")
-    return canvas.svg
+    band = ", and a band is between the outermost quantiles" if "low" in values else ""
+    return canvas.svg, "rows " + ", ".join(f"{row:,}" for row in every_row), f"grey is the truth{band}"
 
 
 FIGURES = {"forecast": (errors_by_step, forecasts, worst_forecasts)}

@@ -63,7 +63,7 @@ class Future:
 
 
 class FutureQuantiles(Future):
-    """The quantiles of `task.quantiles` at each step, with the pinball loss of `quantile_levels`.
+    """The quantiles of `task.quantiles` at each step, with the pinball loss.
 
     Outputs have shape (rows, quantiles, horizon, series). The forecast is the quantile nearest to the median."""
 
@@ -101,11 +101,6 @@ class FutureQuantiles(Future):
         return self._levels.prediction_form(self.data)
 
 
-def future_kind(data: Data, settings: TaskSettings) -> Future:
-    """The kind of future that `task.loss` asks for."""
-    return FutureQuantiles(data, settings.quantiles) if settings.loss == "quantiles" else Future(data)
-
-
 _SEASON_ROWS, _MOST_SEASON_ROWS = 64, 512
 """Rows of a batch that the season is fitted on, evenly spread, and of all batches: every possible season is tried on each."""
 _MOST_ERRORS = 2**22
@@ -113,16 +108,17 @@ _MOST_ERRORS = 2**22
 
 
 class RepeatLast(TrivialPredictor):
-    """A forecast that repeats the last value of the history, shape (steps, series) per row."""
+    """A forecast that repeats the last value of the history, shape (steps, series) per row; with `quantiles`, for each of them."""
 
     name = "repeat last value"
     reads_rows = False
 
-    def __init__(self, history: str, horizon: int, stands_for: tuple[str, ...]) -> None:
-        self._history, self._horizon, self.stands_for = history, horizon, stands_for
+    def __init__(self, history: str, horizon: int, stands_for: tuple[str, ...], quantiles: int = 0) -> None:
+        self._history, self._horizon, self.stands_for, self._quantiles = history, horizon, stands_for, quantiles
 
     def output(self, batch: Batch) -> Tensor:
-        return batch[self._history].cpu().double()[:, -1:].expand(-1, self._horizon, -1)
+        last = batch[self._history].cpu().double()[:, -1:]
+        return _repeat_by_quantile(last.expand(-1, self._horizon, -1), self._quantiles)
 
 
 class RepeatSeason(TrivialPredictor):
@@ -130,8 +126,8 @@ class RepeatSeason(TrivialPredictor):
 
     name = "repeat last season"
 
-    def __init__(self, history: str, future: str, steps: int, stands_for: tuple[str, ...]) -> None:
-        self._history, self._future, self.stands_for = history, future, stands_for
+    def __init__(self, history: str, future: str, steps: int, stands_for: tuple[str, ...], quantiles: int = 0) -> None:
+        self._history, self._future, self.stands_for, self._quantiles = history, future, stands_for, quantiles
         self._seasons = range(2, steps + 1)
         self._errors, self._rows = np.zeros(len(self._seasons)), 0
         self.season = 1
@@ -153,25 +149,18 @@ class RepeatSeason(TrivialPredictor):
 
     def output(self, batch: Batch) -> Tensor:
         history = batch[self._history].cpu().double()
-        return history[:, torch.from_numpy(_places(history.shape[1], self.season, batch[self._future].shape[1]))]
+        places = torch.from_numpy(_places(history.shape[1], self.season, batch[self._future].shape[1]))
+        return _repeat_by_quantile(history[:, places], self._quantiles)
 
 
-class AsQuantiles(TrivialPredictor):
-    """Another forecast, which stands for every quantile: its median is that forecast."""
+def _repeat_by_quantile(forecast: Tensor, quantiles: int) -> Tensor:
+    """A forecast as one for every quantile, of which it is the median; as it is without any."""
+    return forecast.unsqueeze(1).expand(-1, quantiles, -1, -1) if quantiles else forecast
 
-    def __init__(self, forecast: TrivialPredictor, quantiles: int) -> None:
-        self._forecast, self._quantiles = forecast, quantiles
-        self.name, self.stands_for, self.reads_rows = forecast.name, forecast.stands_for, forecast.reads_rows
 
-    def fit(self, batch: Batch) -> None:
-        self._forecast.fit(batch)
-
-    def finish(self) -> None:
-        self._forecast.finish()
-        self.name = self._forecast.name
-
-    def output(self, batch: Batch) -> Tensor:
-        return self._forecast.output(batch).unsqueeze(1).expand(-1, self._quantiles, -1, -1)
+def _places(steps: int, season: int, horizon: int) -> np.ndarray:
+    """Which steps of the history a forecast of the last season repeats, shape (horizon,)."""
+    return steps - season + np.arange(horizon) % season
 
 
 class ErrorQuantiles(TrivialPredictor):
@@ -203,11 +192,6 @@ class ErrorQuantiles(TrivialPredictor):
 
     def output(self, batch: Batch) -> Tensor:
         return self._forecast.output(batch).unsqueeze(1) + self._quantiles
-
-
-def _places(steps: int, season: int, horizon: int) -> np.ndarray:
-    """Which steps of the history a forecast of the last season repeats, shape (horizon,)."""
-    return steps - season + np.arange(horizon) % season
 
 
 FORECASTS, SERIES = 4, 4
@@ -252,15 +236,13 @@ class ForecastDetails(Details):
         self.worst.offer(-np.nan_to_num(losses, nan=np.inf), rows, values)
 
     def tables(self) -> dict[str, Columns]:
-        return {"horizon": self._step_table(), "forecasts": _time_table(self.sample), "worst_forecasts": _time_table(self.worst)}
-
-    def _step_table(self) -> Columns:
+        steps: Columns = {}
         sums = self.sums.arrays
-        if not sums:
-            return {}
-        values = int(sums["rows"]) * self.data.target.shape[1]
-        means = {name: (sums[name] / values).tolist() for name in ("absolute", "squared", "repeated")}
-        return {"step": list(range(1, len(sums["squared"]) + 1)), **means}
+        if sums:
+            values = int(sums["rows"]) * self.data.target.shape[1]
+            means = {name: (sums[name] / values).tolist() for name in ("absolute", "squared", "repeated")}
+            steps = {"step": list(range(1, len(sums["squared"]) + 1)), **means}
+        return {"horizon": steps, "forecasts": _time_table(self.sample), "worst_forecasts": _time_table(self.worst)}
 
     def summary(self) -> dict[str, Any]:
         return {"target": self.data.target.name, "rows": int(self.sums.arrays.get("rows", 0))}

@@ -15,13 +15,12 @@ from torch.nn import functional
 from torchmetrics import Metric, MetricCollection
 
 from pipelines.applications.forecasting.metrics import (
-    AsQuantiles,
     ErrorQuantiles,
     ForecastDetails,
     Future,
+    FutureQuantiles,
     RepeatLast,
     RepeatSeason,
-    future_kind,
 )
 from pipelines.applications.forecasting.settings import ForecastingSettings as Settings
 from pipelines.config import TaskSettings
@@ -51,7 +50,7 @@ class Forecasting(Task):
                 f"task.patch is {self.settings.patch}, but {self.history.name} has {self.history.shape[0]} steps; set it to "
                 f"{self.history.shape[0]} or less, or make source.windows.history longer"
             )
-        self.target = future_kind(data, settings)
+        self.target = FutureQuantiles(data, settings.quantiles) if settings.loss == "quantiles" else Future(data)
         self.minimised = self.target.minimised
 
     @property
@@ -61,20 +60,20 @@ class Forecasting(Task):
     def model(self) -> nn.Module:
         settings, column = self.settings, self.history.name
         (steps, series), outputs = self.history.shape, self.future.shape[0] * max(self.target.quantiles, 1)
-        network = self._network(steps, outputs)
+        network: nn.Module
+        if settings.network == "transformer":
+            network = PatchTransformer(
+                column, steps, outputs, settings.patch, settings.layers, settings.width, settings.heads, settings.dropout
+            )
+        elif settings.network == "dlinear":
+            network = DLinear(column, steps, outputs, settings.kernel)
+        else:
+            network = LinearForecast(column, steps, outputs)
         if settings.normalize != "none":
             network = InstanceNormalized(network, column, series, settings.normalize == "deviation")
         if self.covariates:
             network = WithCovariates(network, self.covariates, outputs, series)
         return ForecastQuantiles(network, settings.quantiles) if self.target.quantiles else network
-
-    def _network(self, steps: int, outputs: int) -> nn.Module:
-        settings, column = self.settings, self.history.name
-        if settings.network == "transformer":
-            return PatchTransformer(
-                column, steps, outputs, settings.patch, settings.layers, settings.width, settings.heads, settings.dropout
-            )
-        return DLinear(column, steps, outputs, settings.kernel) if settings.network == "dlinear" else LinearForecast(column, steps, outputs)
 
     def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
         losses = self.target.losses(model(batch).float(), batch[self.future.name])
@@ -96,13 +95,13 @@ class Forecasting(Task):
 
     def trivial_predictors(self) -> Sequence[TrivialPredictor]:
         (steps, _), history, future, metrics = self.history.shape, self.history.name, self.future, ("mse", "mae")
-        repeated: list[TrivialPredictor] = [RepeatLast(history, future.shape[0], metrics)]
+        predictors: list[TrivialPredictor] = [RepeatLast(history, future.shape[0], metrics, self.target.quantiles)]
         if steps > 1:
-            repeated.append(RepeatSeason(history, future.name, steps, metrics))
-        if not self.target.quantiles:
-            return repeated
-        spread = ErrorQuantiles(RepeatLast(history, future.shape[0], ()), future, self.settings.quantiles, ("pinball", "loss"))
-        return [*(AsQuantiles(predictor, self.target.quantiles) for predictor in repeated), spread]
+            predictors.append(RepeatSeason(history, future.name, steps, metrics, self.target.quantiles))
+        if self.target.quantiles:
+            last = RepeatLast(history, future.shape[0], ())
+            predictors.append(ErrorQuantiles(last, future, self.settings.quantiles, ("pinball", "loss")))
+        return predictors
 
     def details(self) -> Details:
         return ForecastDetails(self.settings, self.data, self.target, self.history.name)

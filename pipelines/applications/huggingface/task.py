@@ -45,7 +45,18 @@ class HuggingFace(Supervised):
         if settings.fault:
             raise ConfigError(settings.fault)
         self.column = columns[0]
-        self._check_sizes()
+        vocabulary, positions = _sizes(self.settings.architecture)
+        length, tokens = self.column.shape[0], (self.column.cardinality or 0) - 1
+        if positions is not None and length > positions:
+            raise ConfigError(
+                f"{self.column.name} has a length of {length} tokens, and the network of task.model has {positions} positions; set its "
+                f"length to {positions} or less"
+            )
+        if vocabulary is not None and tokens > vocabulary:
+            raise ConfigError(
+                f"{self.column.name} has {tokens} different tokens, and the network of task.model has vectors of {vocabulary}; set "
+                "its folder to that of task.model, whose tokenizer.json fits"
+            )
 
     def model(self) -> nn.Module:
         return self._over_tokens()
@@ -59,9 +70,9 @@ class HuggingFace(Supervised):
             with torch.random.fork_rng(devices=[]), torch.no_grad():
                 shape = tuple(network.eval()({self.column.name: tokens}).shape)
         except Exception as error:  # networks of the library raise anything
-            why = " ".join(str(error).split())
+            kind, why = json.loads(self.settings.architecture)["model_type"], " ".join(str(error).split())
             raise ConfigError(
-                f"task.model is a {self._kind}, which cannot classify rows of tokens and padding: {type(error).__name__}: {why}; "
+                f"task.model is a {kind}, which cannot classify rows of tokens and padding: {type(error).__name__}: {why}; "
                 "use an encoder such as bert, distilbert or roberta"
             ) from error
         assert shape == (2, self.outputs), shape
@@ -90,24 +101,6 @@ class HuggingFace(Supervised):
         places = _output_places(self.settings.architecture, self.target.classes) or range(labels)
         return TokenClassifier(self.column, _network(self.settings.architecture, labels, layers), places, labels > self.outputs)
 
-    @property
-    def _kind(self) -> str:
-        return str(json.loads(self.settings.architecture)["model_type"])
-
-    def _check_sizes(self) -> None:
-        vocabulary, positions = _sizes(self.settings.architecture)
-        length, tokens = self.column.shape[0], (self.column.cardinality or 0) - 1
-        if positions is not None and length > positions:
-            raise ConfigError(
-                f"{self.column.name} has a length of {length} tokens, and the network of task.model has {positions} positions; set its "
-                f"length to {positions} or less"
-            )
-        if vocabulary is not None and tokens > vocabulary:
-            raise ConfigError(
-                f"{self.column.name} has {tokens} different tokens, and the network of task.model has vectors of {vocabulary}; set "
-                "its folder to that of task.model, whose tokenizer.json fits"
-            )
-
 
 class TokenClassifier(nn.Module):
     """Applies a network of the library to the tokens of a batch."""
@@ -133,22 +126,18 @@ class TokenClassifier(nn.Module):
         return torch.cat([columns[place] for place in self._places], dim=1)
 
 
-def _library() -> Any:
-    """The library, which is kept off the network and from writing to the terminal. Raises ConfigError if it is not installed."""
+def _network(architecture: str, labels: int, layers: int | None = None) -> Any:
+    """A new network, initialised from the current random state of torch, in float32. `layers` is for one with fewer than it should have.
+
+    The library is kept off the network, and from writing to the terminal. Raises ConfigError if it is not installed, does not know the
+    architecture, or has no such network that classifies texts."""
     if find_spec("transformers") is None:
         raise ConfigError(f"task.kind is huggingface: {MISSING}")
     os.environ["HF_HUB_OFFLINE"] = "1"
     import transformers  # noqa: PLC0415, takes seconds, and only who uses this task has it installed
 
-    transformers.logging.set_verbosity_error()
-    return transformers
-
-
-def _network(architecture: str, labels: int, layers: int | None = None) -> Any:
-    """A new network, initialised from the current random state of torch, in float32. `layers` is for one with fewer than it should have.
-
-    Raises ConfigError if the library does not know the architecture, or has no such network that classifies texts."""
-    library = _library()
+    library: Any = transformers
+    library.logging.set_verbosity_error()
     entries = json.loads(architecture)
     kind = entries.pop("model_type")
     try:

@@ -99,6 +99,13 @@ def draft_language(request: Request) -> Draft | None:
         ("dataset", "features", "text"): encoder_reason,
         ("train",): train_reason,
     }
+    doubts = ["there are no classes: the task is a language model"]
+    if corpus.is_list:
+        doubts.append("each line is a text of its own, since lines are short and different")
+    if corpus.encoding:
+        doubts.append(f"the text is not UTF-8: {corpus.encoding} is assumed")
+    if contents.about:
+        doubts.append(f"{contents.about[0]} is about the data, and left out")
     files_text = f"{corpus.files:,} files" if corpus.files > 1 else "one file"
     dataset = {"path": f"data/{request.name}", "split": split, "features": {"text": encoder}}
     task: dict[str, Any] = {"kind": "language", "layers": 4, "heads": 4, "width": 128}
@@ -106,7 +113,7 @@ def draft_language(request: Request) -> Draft | None:
         {"name": request.name, "source": source, "dataset": dataset, "task": task, "train": train},
         (f"Text of {show_count(corpus.bytes, 'byte')}, in {files_text}. The model predicts each token from the previous ones.",),
         comments,
-        tuple(_doubts(contents, corpus)),
+        tuple(doubts),
     )
 
 
@@ -206,17 +213,6 @@ def _training(windows: int) -> tuple[dict[str, Any], str]:
         reason = f"about {show_count(windows, 'window')} for training: more max_steps make a better model"
         return {"workers": 2, "epochs": 1, "max_steps": STEPS, "global_batch": batch, **schedule}, reason
     return {"workers": 2, "epochs": epochs, "global_batch": batch, **schedule}, f"about {show_count(windows, 'window')} for training"
-
-
-def _doubts(contents: FolderContents, corpus: Corpus) -> list[str]:
-    doubts = ["there are no classes: the task is a language model"]
-    if corpus.is_list:
-        doubts.append("each line is a text of its own, since lines are short and different")
-    if corpus.encoding:
-        doubts.append(f"the text is not UTF-8: {corpus.encoding} is assumed")
-    if contents.about:
-        doubts.append(f"{contents.about[0]} is about the data, and left out")
-    return doubts
 
 
 LAST_DRAFTERS = (draft_language,)

@@ -133,7 +133,10 @@ class GPT(TokenNetwork):
         self.dropout = nn.Dropout(dropout)
         self.blocks = nn.ModuleList([TransformerBlock(width, heads, dropout) for _ in range(layers)])
         self.head = vocabulary.head(width, bias=False)
-        self._initialise(layers)
+        with torch.no_grad():  # deviation 0.02, and less for layers that write to the residual stream (Radford et al. 2019)
+            for name, parameter in self.named_parameters():
+                residual = name.endswith(("attention.outputs.weight", "narrow.weight"))
+                nn.init.normal_(parameter, std=0.02 / (2 * layers) ** 0.5 if residual else 0.02)
 
     def hidden(self, tokens: Tensor) -> Tensor:
         turns = self.turns(tokens.shape[1], tokens.device)
@@ -156,13 +159,6 @@ class GPT(TokenNetwork):
         rates = ROTARY_BASE ** -torch.linspace(0, 1, self.pairs + 1, device=device)[:-1]
         angles = torch.outer(self.tokens.positions(length, device), rates)
         return angles.cos(), angles.sin()
-
-    @torch.no_grad()
-    def _initialise(self, layers: int) -> None:
-        """Standard deviation 0.02, and less for layers that write to the residual stream (Radford et al. 2019)."""
-        for name, parameter in self.named_parameters():
-            residual = name.endswith(("attention.outputs.weight", "narrow.weight"))
-            nn.init.normal_(parameter, std=0.02 / (2 * layers) ** 0.5 if residual else 0.02)
 
 
 class TransformerBlock(nn.Module):
@@ -205,9 +201,6 @@ def _rotate(values: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
     return torch.cat([first * cosines - second * sines, first * sines + second * cosines], dim=-1)
 
 
-_VECTOR_RANGE = 0.1
-
-
 class LSTM(TokenNetwork):
     """LSTM layers, each as wide as the vectors of tokens."""
 
@@ -222,7 +215,7 @@ class LSTM(TokenNetwork):
         for module in filter(None, (self.embedding, self.head)):
             for parameter in module.parameters():
                 if parameter.dim() > 1:
-                    nn.init.uniform_(parameter, -_VECTOR_RANGE, _VECTOR_RANGE)
+                    nn.init.uniform_(parameter, -0.1, 0.1)
                 else:
                     nn.init.zeros_(parameter)
 
@@ -259,15 +252,13 @@ class OverWindows(nn.Module):
     def likelihood(self, hidden: Tensor, batch: Batch) -> Tensor:
         """The output, from the input of the network's head."""
         inputs, targets = self.inputs(batch), self.tokens.local(batch[self.column].long()[:, 1:])
-        nats = self._nats(hidden, targets.flatten()).view(targets.shape)
+        if isinstance(self.network.head, AdaptiveSoftmax):
+            nats = self.network.head.nats(hidden.flatten(0, 1), targets.flatten())
+        else:
+            nats = self.cross_entropy(self.network.logits(hidden).float().flatten(0, 1), targets.flatten())
         predicted = ((inputs != END) | (targets != END)).float()
         extent = self._extent_per_token.to(targets.device)[targets]
-        return self.tokens.total(torch.stack([(nats * predicted).sum(1), predicted.sum(1), extent.sum(1)], dim=1))
-
-    def _nats(self, hidden: Tensor, targets: Tensor) -> Tensor:
-        if isinstance(self.network.head, AdaptiveSoftmax):
-            return self.network.head.nats(hidden.flatten(0, 1), targets)
-        return self.cross_entropy(self.network.logits(hidden).float().flatten(0, 1), targets)
+        return self.tokens.total(torch.stack([(nats.view(targets.shape) * predicted).sum(1), predicted.sum(1), extent.sum(1)], dim=1))
 
 
 class TokenFrequencies(Frequencies):

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from math import log
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -171,28 +171,20 @@ def _link(network: GPT, block: nn.Module) -> Link:
     return Link(lambda hidden, batch: block(hidden, *network.turns(hidden.shape[1], hidden.device)), (block,))
 
 
-Figures = TypeVar("Figures", Tensor, np.ndarray)
-
-
-def extent_figure(data: Data, nats: Figures, extent: Figures) -> dict[str, Figures]:
-    """The figure that windows have besides their nats: how many words are unknown or, if tokens are the text, its bits per byte."""
-    return {"unknown": extent} if data.has_words else {"bits_per_byte": nats / log(2) / extent}
-
-
-WORST_WINDOWS = 8
-
-
 class WindowDetails(Details):
+    """How the likelihood differs between windows, and the most surprising ones as text."""
+
     kind = "windows"
 
     def __init__(self, settings: TaskSettings, data: Data) -> None:
         super().__init__(settings, data)
-        self.worst = SelectedRows(WORST_WINDOWS)
+        self.worst = SelectedRows(8)
 
     def update(self, output: Tensor, batch: Batch) -> None:
         nats, tokens, extent = output.double().numpy().T
         with np.errstate(divide="ignore", invalid="ignore"):
-            per_token, figure = nats / tokens, extent_figure(self.data, nats, extent)
+            per_token = nats / tokens
+            figure = {"unknown": extent} if self.data.has_words else {"bits_per_byte": nats / log(2) / extent}
         self.sums.add("rows", np.array(len(nats)))
         self._offer(self.outcomes, batch, {"nats": nats, "tokens": tokens, "unknown" if self.data.has_words else "bytes": extent})
         self._offer(self.sample, batch, {"nats_per_token": per_token, **figure})

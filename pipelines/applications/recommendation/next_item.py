@@ -19,7 +19,7 @@ from pipelines.config.messages.words import name_list
 from pipelines.data.versions.schema import FIRST, FREE, ROW_KEYS, TensorColumn
 from pipelines.errors import ConfigError
 from pipelines.tasks.augmentation import content_keys, random_integers
-from pipelines.tasks.base import Monitor, Task
+from pipelines.tasks.base import Task
 from pipelines.tasks.data import Batch, Data
 from pipelines.tasks.details.base import Columns, Details
 from pipelines.tasks.metrics.accumulation import NO_ITEM, Loss, RankScore
@@ -34,6 +34,7 @@ SHARES = (0.5, 0.875)
 class NextItem(Task):
     settings: Settings
     draws = True
+    monitor = METRICS[f"ndcg_{TOP}"].monitor
 
     def __init__(self, settings: TaskSettings, data: Data) -> None:
         """Raises ConfigError if feature and target are not two sequences with the same length and vocabulary."""
@@ -56,10 +57,6 @@ class NextItem(Task):
             )
         self.history = data.features[0]
         self.items = (self.history.cardinality or 0) - FIRST
-
-    @property
-    def monitor(self) -> Monitor:
-        return METRICS[f"ndcg_{TOP}"].monitor
 
     def model(self) -> nn.Module:
         return SelfAttention(self.history, self.settings)

@@ -47,20 +47,29 @@ class Vectors(nn.Module):
         super().__init__()
         self.features = tuple(features)
         # A list, because a ModuleDict refuses columns with the name of one of its methods, such as `type`.
-        self.maps = nn.ModuleList([_map(column, width) for column in self.features])
+        self.maps = nn.ModuleList()
+        for column in self.features:
+            if column.cardinality is None:
+                self.maps.append(nn.Linear(prod(column.shape), width, bias=False))
+            else:
+                embedding = nn.Embedding(column.cardinality, width)
+                nn.init.normal_(embedding.weight, std=0.05)
+                self.maps.append(embedding)
 
     def forward(self, batch: Batch) -> list[Tensor]:
         """One tensor of shape (rows, width) for each feature."""
-        return [self._vector(column, layer, batch[column.name]) for column, layer in zip(self.features, self.maps, strict=True)]
-
-    def _vector(self, column: TensorColumn, layer: nn.Module, values: Tensor) -> Tensor:
-        if column.cardinality is None:
-            return layer(values.float().unsqueeze(-1).flatten(1))
-        if not column.shape:
-            return layer(values.int())
-        values = values.flatten(1).int()
-        filled = (values != FREE).unsqueeze(-1)
-        return (layer(values) * filled).sum(1) / filled.sum(1).clamp(min=1)
+        vectors = []
+        for column, layer in zip(self.features, self.maps, strict=True):
+            values = batch[column.name]
+            if column.cardinality is None:
+                vectors.append(layer(values.float().unsqueeze(-1).flatten(1)))
+            elif not column.shape:
+                vectors.append(layer(values.int()))
+            else:
+                values = values.flatten(1).int()
+                filled = (values != FREE).unsqueeze(-1)
+                vectors.append((layer(values) * filled).sum(1) / filled.sum(1).clamp(min=1))
+        return vectors
 
 
 class Factors(nn.Module):
@@ -105,14 +114,6 @@ class Interactions(nn.Module):
             vectors.append(self.bottom(torch.cat([batch[name].float().unsqueeze(-1).flatten(1) for name in self.numbers], dim=1)))
         products = [(vectors[first] * vectors[second]).sum(1, keepdim=True) for first, second in self.pairs]
         return self.top(torch.cat([*products, *vectors], dim=1))
-
-
-def _map(column: TensorColumn, width: int) -> nn.Module:
-    if column.cardinality is None:
-        return nn.Linear(prod(column.shape), width, bias=False)
-    embedding = nn.Embedding(column.cardinality, width)
-    nn.init.normal_(embedding.weight, std=0.05)
-    return embedding
 
 
 def _perceptron(widths: list[int], dropout: float) -> nn.Sequential:

@@ -9,24 +9,18 @@ from pipelines.report.figures.canvas import UndefinedError, drawing, shorten
 
 def fields(split: SplitEvaluation) -> tuple[bytes, str]:
     """Some functions with their truth and a feature."""
-    return _draw(split, "fields"), f"Predictions of {_rows(split, 'fields')}, chosen by their numbers. {_key(split)}"
+    svg, rows, key = _draw(split, "fields")
+    return svg, f"Predictions of {rows}, chosen by their numbers. {key}"
 
 
 def worst_fields(split: SplitEvaluation) -> tuple[bytes, str]:
     """The functions with the greatest relative error."""
-    return _draw(split, "worst_fields"), f"The worst predictions, of {_rows(split, 'worst_fields')}. {_key(split)}"
+    svg, rows, key = _draw(split, "worst_fields")
+    return svg, f"The worst predictions, of {rows}. {key}"
 
 
-def _rows(split: SplitEvaluation, name: str) -> str:
-    return "rows " + ", ".join(f"{row:,}" for row in dict.fromkeys(split.tables[name]["row"]))
-
-
-def _key(split: SplitEvaluation) -> str:
-    feature = f" Orange, with the axis on the right, is {split.summary['feature']}." if split.summary.get("feature") else ""
-    return f"Blue is the prediction, grey under it the truth.{feature}"
-
-
-def _draw(split: SplitEvaluation, name: str) -> bytes:
+def _draw(split: SplitEvaluation, name: str) -> tuple[bytes, str, str]:
+    """The figure of a table, which rows it has, and what its colours mean."""
     table = split.tables.get(name)
     if not table or not table["row"]:
         raise UndefinedError("no row was predicted")
@@ -44,7 +38,9 @@ def _draw(split: SplitEvaluation, name: str) -> bytes:
             axes.plot(place, true, color=GREY, linewidth=3)
             axes.plot(place, predicted, color=BLUE, linewidth=1)
             axes.set_title(f"row {row:,}: relative error {errors[chosen][0]:.2g}", loc="left", fontsize=7)
-    return canvas.svg
+    feature = f" Orange, with the axis on the right, is {split.summary['feature']}." if split.summary.get("feature") else ""
+    key = f"Blue is the prediction, grey under it the truth.{feature}"
+    return canvas.svg, "rows " + ", ".join(f"{row:,}" for row in first_rows), key
 
 
 FIGURES = {"fields": (fields, worst_fields)}

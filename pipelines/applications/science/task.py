@@ -37,7 +37,15 @@ class Operator(Task):
         super().__init__(settings, data)
         self.target = data.target
         self.grid = self.target.shape[: self.settings.axes]
-        self._check_columns()
+        axes = self.settings.axes
+        for column in data.columns:
+            is_function = column.shape[:axes] == self.grid and len(column.shape) in (axes, axes + 1)
+            if column.cardinality or not (is_function or (column.role == "feature" and not column.shape)) or len(self.grid) < axes:
+                columns_text = name_list([f"{column.name} {column.shape}" for column in data.columns])
+                raise ConfigError(
+                    f"task.kind is operator, which takes functions on one grid of {'1 axis' if axes == 1 else f'{axes} axes'}, and numbers "
+                    f"as features, but got {columns_text}; give features and target one shape, or set task.axes"
+                )
         if 2 * self.settings.modes > min(self.grid):
             raise ConfigError(
                 f"task.modes is {self.settings.modes}, but {self.target.name} has {min(self.grid)} points along an axis; set it to "
@@ -105,17 +113,6 @@ class Operator(Task):
 
     def _channels(self, column: TensorColumn) -> int:
         return column.shape[-1] if len(column.shape) > self.settings.axes else 1
-
-    def _check_columns(self) -> None:
-        axes = self.settings.axes
-        for column in self.data.columns:
-            is_function = column.shape[:axes] == self.grid and len(column.shape) in (axes, axes + 1)
-            if column.cardinality or not (is_function or (column.role == "feature" and not column.shape)) or len(self.grid) < axes:
-                columns_text = name_list([f"{column.name} {column.shape}" for column in self.data.columns])
-                raise ConfigError(
-                    f"task.kind is operator, which takes functions on one grid of {'1 axis' if axes == 1 else f'{axes} axes'}, and numbers "
-                    f"as features, but got {columns_text}; give features and target one shape, or set task.axes"
-                )
 
     def _check_norms(self, norms: Tensor) -> None:
         if not bool((norms > 0).all()):

@@ -5,8 +5,8 @@ images.
 import json
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from math import ceil, prod
 from pathlib import Path
 from statistics import median_low
@@ -18,9 +18,7 @@ from pipelines.applications.segmentation.encoders import Mask, Volume
 from pipelines.applications.segmentation.mask_draft import (
     MASK_FOLDER,
     FilePair,
-    MaskFiles,
     MaskPairs,
-    MaskValues,
     count_values,
     depth_for,
     draft_masks,
@@ -82,39 +80,22 @@ def choose_grid(grids: Sequence[Grid]) -> VolumeGrid:
     differs = any(abs(old / new - 1) > _EQUAL for grid in grids for old, new in zip(grid.spacing, usual, strict=True))
     spacing = usual if differs else None
     largest = _largest(grids, spacing)
-    if is_coarser := prod(largest) > LARGEST_VOXELS:
-        spacing = _coarsen(grids, usual)
+    is_coarser, least = prod(largest) > LARGEST_VOXELS, min(usual)
+    while prod(largest) > LARGEST_VOXELS:  # axes with short distances are resampled first
+        spacing = tuple(max(distance, _round(least)) for distance in usual)
         largest = _largest(grids, spacing)
+        least *= _STEP
     depth = depth_for(min(_PATCH_SIDE, *largest))
     shape = tuple(2**depth * ceil(side / 2**depth) for side in largest)
-    return VolumeGrid(shape, largest, spacing, is_coarser, depth, _patch(shape, 2**depth))
-
-
-def spacing_range(grids: Iterable[Grid]) -> tuple[float, float]:
-    """The least and the largest millimetres between voxels."""
-    values = [value for grid in grids for value in grid.spacing]
-    return _round(min(values)), _round(max(values))
+    sides = list(shape)
+    while prod(sides) > PATCH_VOXELS:  # the longest side is cut
+        sides[sides.index(max(sides))] -= 2**depth
+    return VolumeGrid(shape, largest, spacing, is_coarser, depth, tuple(sides) if sides != list(shape) else None)
 
 
 def _largest(grids: Sequence[Grid], spacing: Sequence[float] | None) -> tuple[int, ...]:
     shapes = [shape_at_spacing(grid.shape, grid.spacing, spacing) for grid in set(grids)]
     return tuple(max(sides) for sides in zip(*shapes, strict=True))
-
-
-def _coarsen(grids: Sequence[Grid], usual: Sequence[float]) -> tuple[float, ...]:
-    """The least spacing with which the largest volume has few enough voxels: axes with short distances are resampled first."""
-    least = min(usual)
-    while prod(_largest(grids, spacing := tuple(max(distance, _round(least)) for distance in usual))) > LARGEST_VOXELS:
-        least *= _STEP
-    return spacing
-
-
-def _patch(shape: tuple[int, ...], unit: int) -> tuple[int, ...] | None:
-    """A part of few enough voxels, whose sides are multiples of the unit: the longest sides are cut."""
-    sides = list(shape)
-    while prod(sides) > PATCH_VOXELS:
-        sides[sides.index(max(sides))] -= unit
-    return tuple(sides) if sides != list(shape) else None
 
 
 def _round(value: float) -> float:
@@ -138,16 +119,9 @@ class VolumeFolders:
     channel: str
     """One of CHANNELS."""
     files: MaskPairs
-    class_names: dict[int, str] = field(default_factory=dict)
-    """By the value of labels; empty if no file says them."""
-    assumptions: tuple[str, ...] = ()
-    image_pattern: str = ""
-    label_pattern: str = ""
+    image_pattern: str
+    label_pattern: str
     """Patterns of the names of files, with the endings as they are written."""
-
-    @property
-    def image_files(self) -> tuple[FoundFile, ...]:
-        return tuple(image for image, _ in self.files.pairs)
 
 
 def find_volume_folders(contents: FolderContents) -> VolumeFolders | None:
@@ -161,21 +135,16 @@ def find_volume_folders(contents: FolderContents) -> VolumeFolders | None:
         by_folder[file.folder].append(file)
     labels = [folder for folder in sorted(by_folder) if MASK_FOLDER.search(folder.rpartition("/")[2])]
     choices = [
-        VolumeFolders(image, label, channel, _pair(by_folder[image], by_folder[label], channel))
+        (image, label, channel, _pair(by_folder[image], by_folder[label], channel))
         for label in labels
         for image in sorted(by_folder.keys() - set(labels) - {""})
         for channel in CHANNELS
     ]
-    chosen = max(choices, key=lambda choice: len(choice.files.pairs), default=None)
-    if chosen is None or not chosen.files.pairs:
+    image, label, channel, files = max(choices, key=lambda choice: len(choice[3].pairs), default=("", "", "", None))
+    if files is None or not files.pairs:
         raise ConfigError(_missing_labels(contents, by_folder))
-    return replace(
-        chosen,
-        class_names=_class_names(contents, chosen.images),
-        assumptions=tuple(_folder_doubts(contents, volumes, chosen)),
-        image_pattern=_name_pattern(contents.path, by_folder[chosen.images], chosen.channel),
-        label_pattern=_name_pattern(contents.path, by_folder[chosen.labels], ""),
-    )
+    image_pattern = _name_pattern(contents.path, by_folder[image], channel)
+    return VolumeFolders(image, label, channel, files, image_pattern, _name_pattern(contents.path, by_folder[label], ""))
 
 
 def volume_name(file: FoundFile, channel: str = "") -> str:
@@ -229,7 +198,8 @@ def _class_names(contents: FolderContents, images: str) -> dict[int, str]:
     return names if len(names) >= 2 and all(names.values()) and are_distinct else {}
 
 
-def _folder_doubts(contents: FolderContents, volumes: Sequence[FoundFile], chosen: VolumeFolders) -> list[str]:
+def _folder_doubts(contents: FolderContents, chosen: VolumeFolders) -> list[str]:
+    volumes = contents.select_endings(VOLUMES)
     outside = [file for file in volumes if file.folder not in (chosen.images, chosen.labels)]
     other_channels = [file for file in volumes if file.folder == chosen.images and not volume_name(file, chosen.channel)]
     strangers = [file for file in contents.files if file.ending not in VOLUMES and not file.name.endswith(_DESCRIPTION)]
@@ -258,15 +228,31 @@ def draft_volumes(request: Request) -> Draft | None:
     if folders is None:
         return None
     refuse_target(request, "in the labels")
-    grids = _read_grids(contents, folders.image_files)
+    grids = _read_grids(contents, [image for image, _ in folders.files.pairs])
     voxels = float(np.median([np.prod(grid.shape) for grid in grids]))
     labels = spread(folders.files.pairs, _sample_size(voxels, LABEL_VOXELS, LEAST_LABELS, MOST_LABELS))
-    values = count_values(request.data, ((label.name, _read(contents, label)) for _, label in labels), _LABELS)
+    values = count_values(
+        request.data,
+        ((label.name, _read(contents, label)) for _, label in labels),
+        "label",
+        _read_label,
+        "save labels as NIfTI volumes with a whole number for each class",
+        MOST_CLASSES,
+    )
     grid = choose_grid(grids)
-    image, label = _encoders(grid, _classes(values, folders.class_names))
+    size: dict[str, Any] = {"shape": list(grid.shape), **({"spacing": list(grid.spacing)} if grid.spacing else {})}
+    image = {"encoder": "volume", **size}
+    # Names count if they cover all values. The background is 0, if labels have it.
+    names = _class_names(contents, folders.images)
+    names = names if values.counts.keys() <= names.keys() else {}
+    every = names or values.counts
+    classes = name_classes(every, 0 if 0 in every else values.most_frequent, names)
+    label = {"encoder": "mask", **size, **classes, "image": "image"}
     sample = spread(folders.files.pairs, _sample_size(voxels, PAIR_VOXELS, LEAST_PAIRS, MOST_PAIRS))
     faults = [fault for pair in sample if (fault := _fault(contents, pair, image, label))]
     files, rows = folders.files, len(folders.files.pairs)
+    shares = values.shares(label["values"])
+    label_reason = f"values of {len(labels)} labels: {shares} of the voxels; the first class is the background, and the padding"
     return draft_annotated(
         request,
         AnnotatedImages(
@@ -274,7 +260,7 @@ def draft_volumes(request: Request) -> Draft | None:
             unit="label",
             source=_source(contents, folders),
             image=ChosenSettings(image, _grid_reason(grid, grids)),
-            annotation=ChosenSettings(label, _label_reason(values, label["values"], len(labels))),
+            annotation=ChosenSettings(label, label_reason),
             task=_task(grid),
             train=train_settings(rows, images=3_000, most_epochs=100, batch=4 if rows < 1_000 else 8, rate=2e-3),
             rows=AnnotatedRows(rows, len(sample), faults, files.lone_images, files.lone_masks),
@@ -282,7 +268,7 @@ def draft_volumes(request: Request) -> Draft | None:
                 f"{show_count(rows, 'volume')} with labels of {len(label['classes'])} classes.",
                 "Reading them needs nibabel: pip install 'lockstep-pipelines[medical]'",
             ),
-            assumptions=(*folders.assumptions, *_doubts(label, grid, unread=rows - len(labels))),
+            assumptions=(*_folder_doubts(contents, folders), *_doubts(label, grid, unread=rows - len(labels))),
         ),
     )
 
@@ -332,19 +318,6 @@ def _sample_size(voxels: float, most_voxels: int, least: int, most: int) -> int:
     return int(np.clip(most_voxels // voxels, least, most))
 
 
-def _classes(values: MaskValues, names: dict[int, str]) -> dict[str, Any]:
-    """Settings of the classes, with the names if they cover all values. The background is 0, if labels have it."""
-    full_names = names if values.counts.keys() <= names.keys() else {}
-    every = full_names or values.counts
-    return name_classes(every, 0 if 0 in every else values.most_frequent, full_names)
-
-
-def _encoders(grid: VolumeGrid, classes: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Settings of the encoders of volumes and of labels."""
-    size: dict[str, Any] = {"shape": list(grid.shape), **({"spacing": list(grid.spacing)} if grid.spacing else {})}
-    return {"encoder": "volume", **size}, {"encoder": "mask", **size, **classes, "image": "image"}
-
-
 def _fault(contents: FolderContents, pair: FilePair, image: dict[str, Any], label: dict[str, Any]) -> str:
     """Why ETL would refuse an image or its label; empty if it would not."""
     image_content, label_content = (_read(contents, file) for file in pair)
@@ -362,13 +335,10 @@ def _grid_reason(grid: VolumeGrid, grids: Sequence[Grid]) -> str:
     )
     if not grid.spacing:
         return reason
-    least, largest = spacing_range(grids)
+    distances = [distance for grid in grids for distance in grid.spacing]
+    least, largest = _round(min(distances)), _round(max(distances))
     why = "coarser, so that a row group fits memory" if grid.is_coarser else "their median"
     return f"{reason}\nspacing, in millimetres: that of the files is {least:g} to {largest:g}; this is {why}"
-
-
-def _label_reason(values: MaskValues, listed: Sequence[int], labels: int) -> str:
-    return f"values of {labels} labels: {values.shares(listed)} of the voxels; the first class is the background, and the padding"
 
 
 def _task(grid: VolumeGrid) -> ChosenSettings:
@@ -398,9 +368,6 @@ def _doubts(label: dict[str, Any], grid: VolumeGrid, unread: int) -> list[str]:
             f"volumes are resampled to {spacing} mm, which loses detail: for more, lower spacing and raise shape in both encoders"
         )
     return doubts
-
-
-_LABELS = MaskFiles("label", _read_label, "save labels as NIfTI volumes with a whole number for each class", MOST_CLASSES)
 
 
 DRAFTERS = (draft_masks, draft_volumes)

@@ -17,10 +17,7 @@ from pipelines.data.features.raw import is_number, numbers
 from pipelines.data.versions.schema import Role, TensorColumn
 
 if TYPE_CHECKING:
-    from pipelines.applications.segmentation.settings import MaskSettings
-if TYPE_CHECKING:
-    from pipelines.applications.segmentation.settings import VolumeSettings
-
+    from pipelines.applications.segmentation.settings import MaskSettings, VolumeSettings
 
 _PNG = b"\x89PNG\r\n\x1a\n"
 _STRETCHED = {"L;2": 85, "L;4": 17}
@@ -91,15 +88,24 @@ class Mask(Encoder["MaskSettings"]):
         if content is None:
             raise UnreadableError("")
         if len(self.settings.shape) == 3 and len(content) != prod(self.settings.shape):
-            return self._volume(content, image)
+            volume = read_nifti(content)
+            if self.settings.image:
+                _check_place(volume, image)
+            classes = self._check_classes(resample(volume, self.settings.spacing, is_linear=False).values)
+            return centre(classes, self.settings.shape)
         if len(self.settings.shape) == 3 or (len(content) == prod(self.settings.shape) and not content.startswith(_PNG)):
             return self._check_classes(np.frombuffer(content, np.uint8).reshape(self.settings.shape))
         return self._picture(content, image)
 
     def _picture(self, content: bytes, image: bytes | None) -> np.ndarray:
+        """A mask as its image is shown. Raises UnreadableError if sizes differ, or do not tell which of the image's pixels it is for."""
         values, is_turned = read_values(content)
         if self.settings.image:
-            values = _turn_with_image(values, image, is_turned)
+            frame, size = read_frame(image), (values.shape[1], values.shape[0])
+            if size != frame.shown and (is_turned or not frame.fits(size)):
+                raise UnreadableError(f"it has {extent_text(size)} pixels, but its image {extent_text(frame.shown)}")
+            if not is_turned and frame.is_stored(size, ""):
+                values = turn(values, frame.orientation)
         height, width = self.settings.shape
         if values.shape != (height, width):
             if not self.settings.resize:
@@ -108,13 +114,6 @@ class Mask(Encoder["MaskSettings"]):
             rows, columns = (np.arange(height) + 0.5) * values.shape[0] / height, (np.arange(width) + 0.5) * values.shape[1] / width
             values = values[rows.astype(np.int64)][:, columns.astype(np.int64)]
         return self._check_classes(values)
-
-    def _volume(self, content: bytes, image: bytes | None) -> np.ndarray:
-        volume = read_nifti(content)
-        if self.settings.image:
-            _check_place(volume, image)
-        classes = self._check_classes(resample(volume, self.settings.spacing, is_linear=False).values)
-        return centre(classes, self.settings.shape)
 
     def _check_classes(self, values: np.ndarray) -> np.ndarray:
         classes, has_class = self._classify(values)
@@ -138,15 +137,6 @@ def read_values(content: bytes) -> tuple[np.ndarray, bool]:
     """
     values, turned_by = read_picture(content, ("PNG",), lambda picture: (_grey_values(picture), orientation(picture)))
     return turn(values, turned_by), turned_by != UPRIGHT
-
-
-def _turn_with_image(values: np.ndarray, image: bytes | None, is_turned: bool) -> np.ndarray:
-    """A mask as its image is shown. `is_turned` says that the mask's own tag has turned it. Raises UnreadableError if the sizes differ, or
-    do not tell which of the image's pixels the mask is for."""
-    frame, size = read_frame(image), (values.shape[1], values.shape[0])
-    if size != frame.shown and (is_turned or not frame.fits(size)):
-        raise UnreadableError(f"it has {extent_text(size)} pixels, but its image {extent_text(frame.shown)}")
-    return turn(values, frame.orientation) if not is_turned and frame.is_stored(size, "") else values
 
 
 def _grey_values(picture: Any) -> np.ndarray:

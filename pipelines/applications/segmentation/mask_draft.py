@@ -63,23 +63,8 @@ def join_query(image_name: str, mask_name: str, masks: str, unit: str) -> str:
     )
 
 
-_EXAMPLES = 5
 _COUNTED_VALUES = 2**16
 """Values that differ by less are counted without sorting them."""
-
-
-@dataclass(frozen=True)
-class MaskFiles:
-    """How the masks of a kind are read, and called."""
-
-    unit: str
-    """In the singular."""
-    read: Callable[[bytes], np.ndarray]
-    """Whole numbers of any shape. Raises UnreadableError."""
-    remedy: str
-    """What to do if none can be read."""
-    most_values: int
-    """More cannot stand for classes."""
 
 
 @dataclass(frozen=True)
@@ -100,25 +85,35 @@ class MaskValues:
         return ", ".join(f"{value} in {self.counts[value] / total:.1%}" for value in values)
 
 
-def count_values(path: str, masks: Iterable[tuple[str, bytes]], files: MaskFiles) -> MaskValues:
-    """Count the values of masks, given as names and contents. Raises ConfigError if they cannot stand for classes."""
+def count_values(
+    path: str, masks: Iterable[tuple[str, bytes]], unit: str, read: Callable[[bytes], np.ndarray], remedy: str, most_values: int
+) -> MaskValues:
+    """Count the values of masks, given as names and contents, of which `read` makes whole numbers of any shape, or raises UnreadableError.
+
+    `unit` is what a mask is called, and `remedy` what to do if none can be read. Raises ConfigError if the values cannot stand for
+    classes, as more than `most_values` cannot."""
     counts, shapes, fault = Counter[int](), list[tuple[int, ...]](), ""
     for name, content in masks:
         try:
-            values = files.read(content)
+            values = read(content)
         except UnreadableError as error:
             fault = fault or f"{name}: {error}"
             continue
-        counts.update(_count(values))
+        least = int(values.min())
+        if int(values.max()) - least < _COUNTED_VALUES:
+            pixels = np.bincount(values.ravel() - least)
+            counts.update({least + place: int(pixels[place]) for place in np.flatnonzero(pixels).tolist()})
+        else:
+            counts.update(dict(zip(*(numbers.tolist() for numbers in np.unique(values, return_counts=True)), strict=True)))
         shapes.append(values.shape)
     if not shapes:
-        raise ConfigError(f"{path}: no {files.unit} can be read, such as {fault}; {files.remedy}")
-    if not 2 <= len(counts) <= files.most_values:
-        examples = ", ".join(map(str, sorted(counts)[:_EXAMPLES]))
+        raise ConfigError(f"{path}: no {unit} can be read, such as {fault}; {remedy}")
+    if not 2 <= len(counts) <= most_values:
+        examples = ", ".join(map(str, sorted(counts)[:5]))
         raise ConfigError(
-            f"{path}: {len(shapes)} {files.unit}s have {show_count(len(counts), 'value')}, such as {examples}, and 2 to "
-            f"{files.most_values} can stand for classes; save {files.unit}s with a value for each class, without smoothed edges; if they "
-            f"are no {files.unit}s, rename their folder"
+            f"{path}: {len(shapes)} {unit}s have {show_count(len(counts), 'value')}, such as {examples}, and 2 to "
+            f"{most_values} can stand for classes; save {unit}s with a value for each class, without smoothed edges; if they "
+            f"are no {unit}s, rename their folder"
         )
     return MaskValues(counts, tuple(shapes))
 
@@ -130,15 +125,6 @@ def name_classes(values: Iterable[int], background: int, names: Mapping[int, str
     default_names = {foreground[0]: "foreground"} if len(foreground) == 1 else {value: f"value_{value}" for value in foreground}
     classes = {background: "background", **default_names, **(names or {})}
     return {"classes": [classes[value] for value in (background, *foreground)], "values": [background, *foreground]}
-
-
-def _count(values: np.ndarray) -> dict[int, int]:
-    """Pixels by value."""
-    least = int(values.min())
-    if int(values.max()) - least < _COUNTED_VALUES:
-        counts = np.bincount(values.ravel() - least)
-        return {least + place: int(counts[place]) for place in np.flatnonzero(counts).tolist()}
-    return dict(zip(*(numbers.tolist() for numbers in np.unique(values, return_counts=True)), strict=True))
 
 
 MASK_FOLDER = re.compile("mask|label|annotation|segment", re.IGNORECASE)
@@ -157,11 +143,22 @@ def draft_masks(request: Request) -> Draft | None:
     images, masks = (folder_table(contents, folder, files_in(contents, folder, IMAGES), MOST_MASKS) for folder in folders)
     files = pair_files(*({file.stem: file for file in table.files} for table in (images, masks)))
     sample = spread(files.pairs, MOST_MASKS)
-    values = count_values(request.data, ((mask.name, masks.read(mask)) for _, mask in sample), _PNG)
+    values = count_values(
+        request.data,
+        ((mask.name, masks.read(mask)) for _, mask in sample),
+        "mask",
+        lambda content: read_values(content)[0],
+        "save masks as PNG files with a grey value for each class",
+        most_values=30,  # edges that were smoothed have more
+    )
     look = look_at_images(request.data, images)
     size = scale_size(look.height, look.width, LARGEST_SIDE)
-    encoder = _encoder(values, size)
-    faults = [fault for image, mask in sample if (fault := _fault(encoder, masks.read(mask), images.read(image)))]
+    encoder = {"encoder": "mask", "shape": list(size), **name_classes(values.counts, values.most_frequent), "image": "image"}
+    if set(values.shapes) != {size}:
+        encoder["resize"] = True
+    encode = Mask(MaskSettings(**encoder), {})
+    faults = [encode.fault(masks.read(mask), images.read(image)) for image, mask in sample]
+    faults = [f"mask: {fault}" for fault in faults if fault]
     rows = len(files.pairs)
     background = f"the value {values.most_frequent} of masks is taken for the background, as the most frequent: classes begin with it"
     return draft_annotated(
@@ -169,10 +166,7 @@ def draft_masks(request: Request) -> Draft | None:
         AnnotatedImages(
             noun="images",
             unit="mask",
-            source={
-                "tables": {"images": images.settings, "masks": masks.settings},
-                "query": join_query(STEM, STEM, "masks", "mask"),
-            },
+            source={"tables": {"images": images.settings, "masks": masks.settings}, "query": join_query(STEM, STEM, "masks", "mask")},
             image=image_choice(look, (look.shape[0], *size), LARGEST_SIDE),
             annotation=ChosenSettings(
                 encoder,
@@ -211,22 +205,3 @@ def _find_folders(contents: FolderContents) -> tuple[str, str] | None:
     (mask,), (image,) = named, set(folders) - set(named)
     stems = [{file.stem for file in contents.files if file.folder == folder} for folder in (image, mask)]
     return (image, mask) if image and 2 * len(stems[0] & stems[1]) > min(map(len, stems)) else None
-
-
-def _encoder(values: MaskValues, size: tuple[int, int]) -> dict[str, Any]:
-    """Settings of the encoder. The most frequent value is the background."""
-    encoder = {"encoder": "mask", "shape": list(size), **name_classes(values.counts, values.most_frequent), "image": "image"}
-    return encoder if set(values.shapes) == {size} else {**encoder, "resize": True}
-
-
-def _fault(encoder: dict[str, Any], mask: bytes, image: bytes) -> str:
-    fault = Mask(MaskSettings(**encoder), {}).fault(mask, image)
-    return f"mask: {fault}" if fault else ""
-
-
-def _read_values(content: bytes) -> np.ndarray:
-    return read_values(content)[0]
-
-
-_PNG = MaskFiles("mask", _read_values, "save masks as PNG files with a grey value for each class", most_values=30)
-"""Edges that were smoothed have more values."""

@@ -144,7 +144,22 @@ class MaskDetails(Details):
         self.pictures.offer(scores, rows, values)
 
     def tables(self) -> dict[str, Columns]:
-        return {"mask_classes": self._class_table(), "masks": self._picture_table()}
+        sums, pictures, tables = self.sums.arrays, self.pictures.columns, dict[str, Columns]()
+        if sums:
+            confusion = sums["confusion"]
+            tables["mask_classes"] = {
+                "class": list(self.classes),
+                "pixels": confusion.sum(1).tolist(),
+                "predicted": confusion.sum(0).tolist(),
+                "both": confusion.diagonal().tolist(),
+                "rows": sums["rows"].tolist(),
+                "dice": sums["dice"].tolist(),
+            }
+        if pictures:  # the image and both masks as bytes, one byte for each pixel, row by row
+            names = ("image", "true", "predicted")
+            files = {name: [row[place].tobytes() for row in pictures["pictures"]] for place, name in enumerate(names)}
+            tables["masks"] = {"row": self.pictures.rows.tolist(), "dice": pictures["dice"].tolist(), **files}
+        return tables
 
     def summary(self) -> dict[str, Any]:
         size = self.pictures.columns["pictures"].shape[2:] if self.pictures.columns else ()
@@ -154,28 +169,6 @@ class MaskDetails(Details):
             "picture_size": list(size),
             "rows": int(self.sums.arrays.get("all_rows", 0)),
         }
-
-    def _class_table(self) -> Columns:
-        sums = self.sums.arrays
-        if not sums:
-            return {}
-        confusion = sums["confusion"]
-        return {
-            "class": list(self.classes),
-            "pixels": confusion.sum(1).tolist(),
-            "predicted": confusion.sum(0).tolist(),
-            "both": confusion.diagonal().tolist(),
-            "rows": sums["rows"].tolist(),
-            "dice": sums["dice"].tolist(),
-        }
-
-    def _picture_table(self) -> Columns:
-        """The image and both masks as bytes, one byte for each pixel, row by row."""
-        if not self.pictures.columns:
-            return {}
-        triples = self.pictures.columns["pictures"]
-        by_name = {name: [picture.tobytes() for picture in triples[:, place]] for place, name in enumerate(("image", "true", "predicted"))}
-        return {"row": self.pictures.rows.tolist(), "dice": self.pictures.columns["dice"].tolist(), **by_name}
 
 
 def _pictures(image: np.ndarray, true: np.ndarray, predicted: np.ndarray) -> np.ndarray:

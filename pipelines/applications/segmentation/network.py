@@ -34,7 +34,10 @@ class UNet(nn.Module):
         )
         self.up = nn.ModuleList([Rise(dimensions, widths[level + 1], widths[level]) for level in reversed(range(depth))])
         self.output = _CONVOLUTIONS[dimensions][0](width, classes, 1)
-        _set_layout(self, dimensions)
+        layout = _CONVOLUTIONS[dimensions][2]
+        for module in self.modules():  # whose layout is ambiguous with one channel or pixel, and DDP warns if gradients have another one
+            if isinstance(module, _Kernels) and module.weight.is_contiguous(memory_format=layout):
+                module.weight.data = module.weight.data.to(memory_format=layout)
 
     def forward(self, pixels: Tensor) -> Tensor:
         levels = []
@@ -135,11 +138,3 @@ def tile_weights(tile: Sequence[int], like: Tensor) -> Tensor:
 def _norm(channels: int) -> nn.GroupNorm:
     groups = max(channels // _GROUP_CHANNELS, 1)
     return nn.GroupNorm(groups if channels % groups == 0 else 1, channels)
-
-
-def _set_layout(network: nn.Module, dimensions: int) -> None:
-    """Give kernels of one channel or one pixel, whose layout is ambiguous, that of their gradients: DDP warns of a difference."""
-    layout = _CONVOLUTIONS[dimensions][2]
-    for module in network.modules():
-        if isinstance(module, _Kernels) and module.weight.is_contiguous(memory_format=layout):
-            module.weight.data = module.weight.data.to(memory_format=layout)

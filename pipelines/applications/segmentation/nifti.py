@@ -59,8 +59,22 @@ def read_nifti(content: bytes) -> Voxels:
     ConfigError if nibabel is not installed.
     """
     claim = _read_claim(content)
+    import nibabel  # noqa: PLC0415, only who reads volumes has it installed
+
+    count = int(np.prod(claim.shape))
+    needed = claim.offset + count * claim.dtype.itemsize
+    unpacked = _unpack(content, needed, is_whole=True)
+    if len(unpacked) < needed:
+        raise UnreadableError(f"it is cut off: {len(unpacked):,} of {needed:,} bytes are there")
     with np.errstate(all="ignore"):
-        return _turn(_values(content, claim), claim.affine)
+        values = np.frombuffer(unpacked, claim.dtype, count, claim.offset).reshape(claim.shape, order="F").astype(np.float32)
+        if (claim.slope, claim.intercept) != (1, 0):
+            values = values * np.float32(claim.slope) + np.float32(claim.intercept)
+        # Axes are turned and mirrored, so that each goes most nearly to the right, to the front and upwards.
+        turns = _axis_turns(claim.affine)
+        turned = np.ascontiguousarray(nibabel.orientations.apply_orientation(values, turns))
+        affine = claim.affine @ nibabel.orientations.inv_ornt_aff(turns, values.shape)
+        return Voxels(turned, tuple(map(float, nibabel.affines.voxel_sizes(affine))), affine)
 
 
 def read_grid(content: bytes) -> Grid:
@@ -153,27 +167,6 @@ def _unpack(content: bytes, count: int, is_whole: bool = False) -> bytes:
     if is_whole and not stream.eof and len(unpacked) >= count:
         raise UnreadableError("its gzip stream is cut off, or has more bytes than the header claims")
     return bytes(unpacked)
-
-
-def _values(content: bytes, claim: _Claim) -> np.ndarray:
-    """The voxels in their own order, float32."""
-    count = int(np.prod(claim.shape))
-    needed = claim.offset + count * claim.dtype.itemsize
-    unpacked = _unpack(content, needed, is_whole=True)
-    if len(unpacked) < needed:
-        raise UnreadableError(f"it is cut off: {len(unpacked):,} of {needed:,} bytes are there")
-    values = np.frombuffer(unpacked, claim.dtype, count, claim.offset).reshape(claim.shape, order="F").astype(np.float32)
-    return values if (claim.slope, claim.intercept) == (1, 0) else values * np.float32(claim.slope) + np.float32(claim.intercept)
-
-
-def _turn(values: np.ndarray, affine: np.ndarray) -> Voxels:
-    """Turn and mirror axes, so that each goes most nearly to the right, to the front and upwards."""
-    import nibabel  # noqa: PLC0415, only who reads volumes has it installed
-
-    turns = _axis_turns(affine)
-    turned = np.ascontiguousarray(nibabel.orientations.apply_orientation(values, turns))
-    turned_affine = affine @ nibabel.orientations.inv_ornt_aff(turns, values.shape)
-    return Voxels(turned, tuple(map(float, nibabel.affines.voxel_sizes(turned_affine))), turned_affine)
 
 
 def _axis_turns(affine: np.ndarray) -> np.ndarray:

@@ -26,7 +26,7 @@ from pipelines.config.messages.words import name_list
 from pipelines.data.versions.schema import ROW_KEYS
 from pipelines.errors import ConfigError
 from pipelines.tasks.augmentation import random_integers
-from pipelines.tasks.base import Batch, Data, Monitor, Task
+from pipelines.tasks.base import Batch, Data, Task
 from pipelines.tasks.data import Constant, scale_pixels
 from pipelines.tasks.details.base import Details
 from pipelines.tasks.metrics.accumulation import Loss, Score
@@ -42,6 +42,7 @@ _PIXELS_AT_ONCE = 2**22
 
 class Segmentation(Task):
     settings: Settings
+    monitor = METRICS["dice"].monitor
 
     def __init__(self, settings: TaskSettings, data: Data) -> None:
         """Raises ConfigError if the columns are not one image or volume and its mask, or if settings do not fit their size."""
@@ -58,15 +59,9 @@ class Segmentation(Task):
         self.classes = data.classes or tuple(map(str, range(self.mask.cardinality)))
         weights = class_weights(settings, data)
         self._weight_of_class = None if weights is None else Constant(weights)
-        limits = self.settings
-        self.patches = Patches(
-            self.size, limits.patch or self.size, limits.patches_per_row, limits.flips, limits.elastic, limits.elastic_points, limits.jitter
-        )
-        self.draws = self.patches.draws
-
-    @property
-    def monitor(self) -> Monitor:
-        return METRICS["dice"].monitor
+        limits, patch = self.settings, self.settings.patch or self.size
+        self.draws = bool(patch != self.size or limits.flips or limits.elastic or limits.jitter)
+        self.patches = Patches(self.size, patch, limits.patches_per_row, limits.flips, limits.elastic, limits.elastic_points, limits.jitter)
 
     @property
     def rows_at_once(self) -> int:
@@ -96,7 +91,8 @@ class Segmentation(Task):
         A pixel's cross-entropy has the weight of its class; the mean is over pixels. Dice is the mean over all classes but the first.
         """
         # One-hot classes instead of indices: on a GPU, the loss of torch for two-dimensional targets is not deterministic.
-        is_class = (masks.unsqueeze(1) == _numbers(len(self.classes), masks)).to(logits.dtype)
+        numbers = torch.arange(len(self.classes), device=masks.device).reshape(1, -1, *[1] * (masks.dim() - 1))
+        is_class = (masks.unsqueeze(1) == numbers).to(logits.dtype)
         log_shares = logits.log_softmax(1)
         cross_entropy = -(is_class * log_shares)
         if self._weight_of_class is not None:
@@ -190,11 +186,6 @@ class Segmentation(Task):
         return batch[column].to(losses) if column else None
 
 
-def _numbers(classes: int, masks: Tensor) -> Tensor:
-    """The numbers of the classes, in a shape that broadcasts to (parts, classes, …)."""
-    return torch.arange(classes, device=masks.device).reshape(1, -1, *[1] * (masks.dim() - 1))
-
-
 _PLACE, _FLIP, _CURVE, _BEND = range(4)
 _STEPS = 2**24
 """Different random floats, each exact in float32."""
@@ -213,10 +204,6 @@ class Patches:
     elastic: float = 0.0
     points: int = 4
     jitter: float = 0.0
-
-    @property
-    def draws(self) -> bool:
-        return bool(self.part != self.size or self.flips or self.elastic or self.jitter)
 
     def __call__(self, pixels: Tensor, masks: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
         """Cut parts out of float pixels, shape (rows, channels, …), and of masks, shape (rows, …).

@@ -4,7 +4,7 @@ import math
 from collections import Counter
 from statistics import median
 
-from pipelines.applications.speech.sound import SoundHeader, UnreadableSoundError, read_sound_header
+from pipelines.applications.speech.encoders import SoundHeader, UnreadableSoundError, read_sound_header
 from pipelines.config.messages.words import verb_for
 from pipelines.errors import ConfigError
 from pipelines.init.draft import Draft, Request
@@ -59,7 +59,12 @@ def listen(path: str, table: SampledFiles) -> tuple[int, list[float], list[str]]
     """The sample rate of most recordings, their lengths in seconds, sorted, and the names of the others.
 
     Raises ConfigError if too many are no WAV files that the encoder reads, or have another sample rate."""
-    sounds = {file.name: _header(table.read(file)) for file in table.sample}
+    sounds: dict[str, SoundHeader | str] = {}  # or why a file is refused
+    for file in table.sample:
+        try:
+            sounds[file.name] = read_sound_header(table.read(file))
+        except UnreadableSoundError as error:
+            sounds[file.name] = str(error)
     headers = {name: sound for name, sound in sounds.items() if isinstance(sound, SoundHeader)}
     rates = Counter(header.sample_rate for header in headers.values())
     rate = min(rates, key=lambda hertz: (-rates[hertz], hertz), default=0)
@@ -73,14 +78,6 @@ def listen(path: str, table: SampledFiles) -> tuple[int, list[float], list[str]]
             "convert all of them to WAV of one sample rate"
         )
     return rate, sorted(header.seconds for header in headers.values() if header.sample_rate == rate), refused
-
-
-def _header(content: bytes) -> SoundHeader | str:
-    """The header of a WAV file, or why it is refused."""
-    try:
-        return read_sound_header(content)
-    except UnreadableSoundError as error:
-        return str(error)
 
 
 DRAFTERS = (draft_recordings,)

@@ -140,36 +140,27 @@ class Boosting(Strategy):
         return TreeRounds(version, train_order(config), shards, self._boosting.rounds_per_epoch, config.train.cpus_per_worker)
 
     def begin(self, run: RunContext) -> None:
-        """Read the rows, and compute their outputs by the trees so far."""
+        """Read the rows, and compute their outputs by the trees so far. Raises ConfigError if their weights are 0."""
         assert isinstance(run.loader, TreeRounds), "open_loader returns it"
-        sample = torch.cat([self.model.inputs(rows) for rows in run.loader.read_sample()])
+        sample = torch.cat([self.model.inputs(rows) for rows in run.loader.read_sample()]).numpy()
+        sample = add_missing_row(sample, [input.is_missing for input in self._task.inputs])
         names = (self._task.data.target.name, *self._task.settings.passthrough)  # the loss needs no features
         parts = [(self.model.inputs(rows), {name: rows[name].clone() for name in names}) for rows in run.loader.read_rows()]
         inputs = torch.cat([inputs for inputs, _ in parts])
         self._rows = {name: torch.cat([rows[name] for _, rows in parts]) for name in names}
         del parts
-        self._count_rows()
-        if not run.state.step:
-            self.model.bias.copy_(best_bias(self._task, self._rows, self.model.outputs))
-        self._scores = self.model.scores(inputs)
-        growth = Growth(
-            self._task.settings,
-            self._task.inputs,
-            self.model.outputs,
-            add_missing_row(sample.numpy(), [input.is_missing for input in self._task.inputs]),
-            self._settings.cpus_per_worker,
-            self._settings.timeout_seconds,
-        )
-        self._machines = MachineGroup(growth, inputs.numpy(), self.mesh.context)
-
-    def _count_rows(self) -> None:
-        """Count the rows of all workers, and sum their weights, which stay as they are. Raises ConfigError if that is 0."""
-        rows = row_count(self._rows)
-        _, weights = self._task.row_losses(torch.zeros(rows, self.model.outputs, dtype=torch.float64), self._rows)
-        self._count = sum_exactly(torch.ones(rows, dtype=torch.float64))
-        self._weight = self._count if weights is None else sum_exactly(*to_grids(weights.clone()))
+        rows_here, outputs = row_count(self._rows), self.model.outputs
+        _, weights = self._task.row_losses(torch.zeros(rows_here, outputs, dtype=torch.float64), self._rows)
+        self._count = sum_exactly(torch.ones(rows_here, dtype=torch.float64))
+        self._weight = self._count if weights is None else sum_exactly(*to_grids(weights.clone()))  # in place, and weights stay
         if not self._weight:
             raise ConfigError("the weights of all rows of the split train are 0; change task.class_weights or task.sample_weight")
+        if not run.state.step:
+            self.model.bias.copy_(best_bias(self._task, self._rows, outputs))
+        self._scores = self.model.scores(inputs)
+        settings = self._settings
+        growth = Growth(self._task.settings, self._task.inputs, outputs, sample, settings.cpus_per_worker, settings.timeout_seconds)
+        self._machines = MachineGroup(growth, inputs.numpy(), self.mesh.context)
 
     def step(self, batch: Any, number: int, rate: float, flags: Flags, compute_grad_norm: bool = True) -> StepResult:
         """One round. The loss is that of the trees before it."""
@@ -243,8 +234,6 @@ class Gradients(NamedTuple):
     """float64 of shape (rows, outputs): above 0, unless the row's weight is 0."""
     losses: Tensor
     """float64 of shape (rows,)."""
-    weights: Tensor | None
-    """float64 of shape (rows,); None if all are 1."""
 
 
 def gradients(task: Supervised, scores: Tensor, batch: Batch) -> Gradients:
@@ -254,32 +243,25 @@ def gradients(task: Supervised, scores: Tensor, batch: Batch) -> Gradients:
     gradient, curvature = task.target.derivatives(scores, batch[task.data.target.name])
     curvature = curvature.abs_().clamp_(min=_LEAST_CURVATURE) if task.target.is_curved else torch.ones_like(curvature)
     if weights is None:
-        return Gradients(gradient, curvature, losses, None)
-    return Gradients(gradient * weights[:, None], curvature * weights[:, None], losses * weights, weights)
+        return Gradients(gradient, curvature, losses)
+    return Gradients(gradient * weights[:, None], curvature * weights[:, None], losses * weights)
 
 
 def to_grids(*arrays: Tensor) -> list[Tensor]:
     """Each array rounded to a grid of its own, as float64; one of float64 in place. Collective: a grid is that of the largest value of all
     workers."""
-    largest = torch.stack([_largest(values) for values in arrays])
+    largest = torch.zeros(len(arrays), dtype=torch.float64)
+    for place, values in enumerate(arrays):
+        if values.numel():
+            least, most = torch.aminmax(values)
+            largest[place] = torch.maximum(-least, most)
     _reduce(largest, dist.ReduceOp.MAX)
-    spacings = [2.0 ** (frexp(value)[1] - _GRID_BITS) for value in largest.tolist()]
-    return [_round_to(spacing, values.double()) for values, spacing in zip(arrays, spacings, strict=True)]
-
-
-def _largest(values: Tensor) -> Tensor:
-    """The largest absolute value, as float64; 0 of no values."""
-    if not values.numel():
-        return torch.zeros((), dtype=torch.float64)
-    least, most = torch.aminmax(values)
-    return torch.maximum(-least, most).double()
-
-
-def _round_to(spacing: float, values: Tensor) -> Tensor:
-    """The nearest multiple of a power of two of each value. At 1.5 · 2^52 times the spacing, float64 holds no others: so adding it rounds,
-    and subtracting it does not."""
-    shift = 1.5 * 2.0**52 * spacing
-    return values.add_(shift).sub_(shift)
+    rounded = []
+    for values, bound in zip(arrays, largest.tolist(), strict=True):
+        # At 1.5 · 2^52 times the grid's spacing, float64 holds no other numbers: so adding it rounds, and subtracting it does not.
+        shift = 1.5 * 2.0**52 * 2.0 ** (frexp(bound)[1] - _GRID_BITS)
+        rounded.append(values.double().add_(shift).sub_(shift))
+    return rounded
 
 
 def sum_exactly(on_grid: Tensor) -> Tensor:

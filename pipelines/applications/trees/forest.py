@@ -60,22 +60,16 @@ def _find_leaves(nodes: Nodes, inputs: Tensor) -> Tensor:
             goes_right = compared > nodes.threshold.take(at)
             if may_be_missing:
                 goes_right |= compared.isnan() & ~nodes.missing_left.take(at)
-            if has_sets:
-                _decide_sets(nodes, at, compared, goes_right)
+            if has_sets:  # a value goes left if it is a member of the set
+                of_sets = nodes.is_set.take(at).nonzero().squeeze(1)
+                value, count = compared[of_sets], nodes.members.shape[1]
+                member = at[of_sets] * count + value.nan_to_num(0.0).clamp(0, count - 1).long()
+                goes_right[of_sets] = ~(nodes.members.take(member) & (value < count))
             at = nodes.children.take(2 * at + goes_right)
         leaves[pairs] = at
         walks_on = (nodes.children.take(2 * at) != at).nonzero().squeeze(1)
         pairs, row_starts, at = pairs[walks_on], row_starts[walks_on], at[walks_on]
     return leaves.view(rows, -1)
-
-
-def _decide_sets(nodes: Nodes, at: Tensor, compared: Tensor, goes_right: Tensor) -> None:
-    """Decide, in place, where pairs at a decision on categories go: left if the value is a member of the set."""
-    pairs = nodes.is_set.take(at).nonzero().squeeze(1)
-    values = nodes.members.shape[1]
-    value = compared[pairs]
-    member = at[pairs] * values + value.nan_to_num(0.0).clamp(0, values - 1).long()
-    goes_right[pairs] = ~(nodes.members.take(member) & (value < values))
 
 
 TREES_AT_ONCE = 64
@@ -162,16 +156,16 @@ class Forest(nn.Module):
         self.register_buffer("value", torch.zeros(shape, dtype=torch.float64))
         self.register_buffer("gain", torch.zeros(shape, dtype=torch.float64), persistent=False)
         self.register_buffer("rows", torch.zeros(shape, dtype=torch.int64), persistent=False)
-        self._count, self._levels = 0, 0
+        self.count, self._levels = 0, 0
 
     def add(self, trees: Sequence[Tree]) -> None:
         """Add a tree for each output, where there is room for them."""
         for tree in trees:
             nodes = len(tree.feature)
             for name in (*_WEIGHTS, *_FACTS):
-                getattr(self, name)[self._count, :nodes] = getattr(tree, name)
-            self._count, self._levels = self._count + 1, max(self._levels, tree.depth)
-        self.trees.fill_(self._count)
+                getattr(self, name)[self.count, :nodes] = getattr(tree, name)
+            self.count, self._levels = self.count + 1, max(self._levels, tree.depth)
+        self.trees.fill_(self.count)
         self.depth.fill_(self._levels)
 
     def inputs(self, batch: Batch) -> Tensor:
@@ -182,7 +176,7 @@ class Forest(nn.Module):
     def forward(self, batch: Batch) -> Tensor:
         """float32 of shape (rows, outputs)."""
         inputs = self.inputs(batch)
-        return self.add_trees(self.bias.expand(inputs.shape[0], self.outputs), inputs, range(self._count)).float()
+        return self.add_trees(self.bias.expand(inputs.shape[0], self.outputs), inputs, range(self.count)).float()
 
     def add_trees(self, total: Tensor, inputs: Tensor, trees: range) -> Tensor:
         """`total`, float64 of shape (rows, outputs), plus the outputs of `trees`.
@@ -195,15 +189,10 @@ class Forest(nn.Module):
             total = total + values.unflatten(1, (-1, self.outputs)).sum(1)
         return total
 
-    @property
-    def count(self) -> int:
-        """Number of trees."""
-        return self._count
-
     def scores(self, inputs: Tensor) -> Tensor:
         """The outputs as float64, shape (rows, outputs), added tree by tree: the same bits as while the trees grew."""
         total = self.bias.repeat(inputs.shape[0], 1)
-        for values in self._leaf_values(inputs, range(self._count)):
+        for values in self._leaf_values(inputs, range(self.count)):
             for round_values in values.split(self.outputs, dim=1):
                 total += round_values
         return total
@@ -211,7 +200,7 @@ class Forest(nn.Module):
     def weights(self) -> dict[str, Tensor]:
         """Weights by name, without the room that no tree fills."""
         scalars = ("bias", "trees", "depth")
-        return {name: values.clone() if name in scalars else values[: self._count].clone() for name, values in self.state_dict().items()}
+        return {name: values.clone() if name in scalars else values[: self.count].clone() for name, values in self.state_dict().items()}
 
     @property
     def facts(self) -> dict[str, Tensor]:
@@ -220,8 +209,8 @@ class Forest(nn.Module):
 
     def importance(self, inputs: int) -> dict[str, Tensor]:
         """`gain`, the sum over the decisions on each input, and `splits`, how many there are: float64 of shape (inputs,)."""
-        is_decision = self.left_child[: self._count] != self.right_child[: self._count]
-        feature, gain = self.feature[: self._count][is_decision], self.gain[: self._count][is_decision]
+        is_decision = self.left_child[: self.count] != self.right_child[: self.count]
+        feature, gain = self.feature[: self.count][is_decision], self.gain[: self.count][is_decision]
         zeros = torch.zeros(inputs, dtype=torch.float64)
         return {"gain": zeros.index_add(0, feature, gain), "splits": zeros.index_add(0, feature, torch.ones_like(gain))}
 
@@ -229,17 +218,12 @@ class Forest(nn.Module):
         """The value of each row's leaf in each tree, TREES_AT_ONCE for each output at a time: float64 of shape (rows, trees)."""
         at_once = TREES_AT_ONCE * self.outputs
         for first in range(trees.start, trees.stop, at_once):
-            yield leaf_values(self._select_nodes(range(first, min(first + at_once, trees.stop))), inputs)
-
-    def _select_nodes(self, trees: range) -> Nodes:
-        place = slice(trees.start, trees.stop)
-        roots = torch.arange(len(trees), device=self.feature.device) * self._nodes
-        children = torch.stack([self.left_child[place], self.right_child[place]], 2) + roots[:, None, None]
-        nodes = {
-            name: getattr(self, name)[place].flatten(0, 1)
-            for name in ("feature", "threshold", "missing_left", "is_set", "members", "value")
-        }
-        return Nodes(children=children.flatten(), roots=roots, **nodes)
+            place = slice(first, min(first + at_once, trees.stop))
+            roots = torch.arange(place.stop - first, device=self.feature.device) * self._nodes
+            children = torch.stack([self.left_child[place], self.right_child[place]], 2) + roots[:, None, None]
+            names = ("feature", "threshold", "missing_left", "is_set", "members", "value")
+            nodes = {name: getattr(self, name)[place].flatten(0, 1) for name in names}
+            yield leaf_values(Nodes(children=children.flatten(), roots=roots, **nodes), inputs)
 
     def _leaf_values_of_graph(self, inputs: Tensor, trees: range) -> Tensor:
         """Leaf values of all trees at once: float64 of shape (rows, trees). Each row takes as many steps as the deepest tree has decisions:
@@ -252,19 +236,16 @@ class Forest(nn.Module):
             compared = inputs.gather(1, feature[at])
             goes_left = (compared <= threshold[at]) | (compared.isnan() & missing_left[at])
             if self._values:
+                value = compared.nan_to_num(0.0).clamp(0, self._values - 1).long()
+                is_member = self.members.flatten()[at * self._values + value] & (compared < self._values)
                 is_set = self.is_set.flatten()[at]  # ONNX runtimes choose between no booleans
-                goes_left = (is_set & self._is_member(compared, at)) | (~is_set & goes_left)
+                goes_left = (is_set & is_member) | (~is_set & goes_left)
             at = roots + torch.where(goes_left, left_child[at], right_child[at])
         return self.value.flatten()[at]
-
-    def _is_member(self, compared: Tensor, at: Tensor) -> Tensor:
-        """Whether the value of a category is in the set of its decision."""
-        value = compared.nan_to_num(0.0).clamp(0, self._values - 1).long()
-        return self.members.flatten()[at * self._values + value] & (compared < self._values)
 
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *arguments: Any) -> None:
         """Makes room for the trees of the weights that are loaded."""
         if (saved := state_dict.get(f"{prefix}feature")) is not None and len(saved) != len(self.feature):
             self.reserve(len(saved))
         super()._load_from_state_dict(state_dict, prefix, *arguments)
-        self._count, self._levels = int(self.trees), int(self.depth)
+        self.count, self._levels = int(self.trees), int(self.depth)

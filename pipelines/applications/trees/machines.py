@@ -8,8 +8,9 @@ Each machine listens on a port until all are connected. The trees that have grow
 
 import os
 import socket
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
@@ -29,7 +30,10 @@ from pipelines.train.workers import WorkerContext, all_gather_object, waits_for_
 
 def find_places(count: int) -> list[str]:
     """Host and port of every machine, by worker. Collective."""
-    host = _own_address()
+    host = "127.0.0.1"  # or the address of this machine towards that of the first worker
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe, suppress(OSError):
+        probe.connect((os.environ.get("MASTER_ADDR", host), 9))
+        host = str(probe.getsockname()[0])
     listeners = [socket.socket() for _ in range(count)]
     try:
         for listener in listeners:
@@ -41,16 +45,6 @@ def find_places(count: int) -> list[str]:
             listener.close()
     is_local = len({host for host, _ in every}) == 1
     return [f"{'127.0.0.1' if is_local else host}:{port}" for host, port in every]
-
-
-def _own_address() -> str:
-    """The address of this machine towards that of the first worker."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect((os.environ.get("MASTER_ADDR", "127.0.0.1"), 9))
-        except OSError:
-            return "127.0.0.1"
-        return str(probe.getsockname()[0])
 
 
 def network_parameters(places: Sequence[str], rank: int, timeout_seconds: float) -> dict[str, Any]:
@@ -70,11 +64,22 @@ Node = Mapping[str, Any]
 
 def read_tree(root: Node, values: int) -> Tree:
     """A tree from LightGBM's description of its root. `values` is the number of categories that decisions may name."""
-    nodes, depths = zip(*_walk(root), strict=True)
+    nodes: list[Node] = []
+    depths: list[int] = []
+    waiting = [(root, 0)]
+    while waiting:  # the root first; a tree may be deeper than Python's stack
+        node, depth = waiting.pop()
+        nodes.append(node)
+        depths.append(depth)
+        waiting += [(node[side], depth + 1) for side in ("right_child", "left_child") if side in node]
     place = {id(node): number for number, node in enumerate(nodes)}
-    itself = list(range(len(nodes)))
-    rows = [_read_node(node, number, place) for number, node in zip(itself, nodes, strict=True)]
-    feature, threshold, missing_left, is_set, left_child, right_child, value, gain = map(list, zip(*rows, strict=True))
+    entries = [_read_node(node, number, place) for number, node in enumerate(nodes)]
+    feature, threshold, missing_left, is_set, left_child, right_child, value, gain = map(list, zip(*entries, strict=True))
+    # LightGBM estimates the rows of a leaf by the sum of its curvature; a decision has those of its children, which come after it.
+    rows = [max(int(node.get("leaf_count", 0)), 1) for node in nodes]
+    for number in reversed(range(len(nodes))):
+        if left_child[number] != number:
+            rows[number] = rows[left_child[number]] + rows[right_child[number]]
     members = torch.zeros(len(nodes), values, dtype=torch.bool)
     for number, node in enumerate(nodes):
         if is_set[number]:
@@ -89,18 +94,9 @@ def read_tree(root: Node, values: int) -> Tree:
         right_child=torch.tensor(right_child),
         value=torch.tensor(value, dtype=torch.float64),
         gain=torch.tensor(gain, dtype=torch.float64),
-        rows=torch.tensor(_rows(nodes, left_child, right_child)),
+        rows=torch.tensor(rows),
         depth=max(depths),
     )
-
-
-def _rows(nodes: Sequence[Node], left_child: Sequence[int], right_child: Sequence[int]) -> list[int]:
-    """Rows of each node, int64: those of its leaves, of which LightGBM estimates each by the sum of its curvature; at least one."""
-    rows = [max(int(node.get("leaf_count", 0)), 1) for node in nodes]
-    for number in reversed(range(len(nodes))):  # children come after their parent
-        if left_child[number] != number:
-            rows[number] = rows[left_child[number]] + rows[right_child[number]]
-    return rows
 
 
 def _read_node(node: Node, number: int, place: Mapping[int, int]) -> tuple[int, float, bool, bool, int, int, float, float]:
@@ -113,29 +109,17 @@ def _read_node(node: Node, number: int, place: Mapping[int, int]) -> tuple[int, 
     if node["decision_type"] == "==":
         return node["split_feature"], 0.0, False, True, *children, 0.0, gain
     threshold = float(node["threshold"])
+    with np.errstate(over="ignore"):  # of the decision between a number and none
+        rounded = np.float32(threshold)
+    if float(rounded) > threshold:  # the largest float32 up to it: a float32 is at most either of them, or above both
+        rounded = np.nextafter(rounded, np.float32(-np.inf))
     missing_left = node["default_left"] if node["missing_type"] == "NaN" else threshold >= 0
-    return node["split_feature"], float(_round_down(threshold)), missing_left, False, *children, 0.0, gain
+    return node["split_feature"], float(rounded), missing_left, False, *children, 0.0, gain
 
 
 def no_tree(values: int) -> Tree:
     """A tree that adds nothing."""
     return read_tree({"leaf_value": 0.0}, values)
-
-
-def _walk(root: Node) -> Iterator[tuple[Node, int]]:
-    """Each node with the number of decisions above it, the root first. A tree may be deeper than Python's stack."""
-    waiting = [(root, 0)]
-    while waiting:
-        node, depth = waiting.pop()
-        yield node, depth
-        waiting += [(node[side], depth + 1) for side in ("right_child", "left_child") if side in node]
-
-
-def _round_down(threshold: float) -> np.float32:
-    """The largest float32 up to the threshold: a float32 is at most either of them, or above both."""
-    with np.errstate(over="ignore"):  # of the decision between a number and none
-        rounded = np.float32(threshold)
-    return np.nextafter(rounded, np.float32(-np.inf)) if float(rounded) > threshold else rounded
 
 
 Result = TypeVar("Result")

@@ -13,7 +13,6 @@ from torch import nn
 from pipelines.applications.trees.forest import Forest, column_inputs
 from pipelines.applications.trees.settings import TreesSettings as Settings
 from pipelines.config.messages.words import suggestion
-from pipelines.data.versions.schema import TensorColumn
 from pipelines.errors import ConfigError
 from pipelines.tasks.data import Batch, Data
 from pipelines.tasks.details.base import Explanation
@@ -69,26 +68,24 @@ class Trees(Supervised):
     @property
     def inputs(self) -> tuple[TreeInput, ...]:
         """The inputs in the order of `Forest.inputs`."""
-        return tuple(input for column in self.data.features for input in self._column_inputs(column))
-
-    def _column_inputs(self, column: TensorColumn) -> Iterator[TreeInput]:
-        encoder = self.data.encoders[column.name].feature["encoder"] if column.name in self.data.encoders else ""
-        is_category = column.cardinality is not None and not column.counted and not is_binary(column) and encoder not in _ORDERED
-        values = column.cardinality if is_category and (column.cardinality or 0) <= self.settings.categories else 0
-        input = TreeInput(column.name, values or 0, self.settings.monotone.get(column.name, 0), column.missing)
-        yield from [input] * column_inputs(column, self.settings.terms)
+        inputs: list[TreeInput] = []
+        for column in self.data.features:
+            encoder = self.data.encoders[column.name].feature["encoder"] if column.name in self.data.encoders else ""
+            is_category = column.cardinality is not None and not column.counted and not is_binary(column) and encoder not in _ORDERED
+            values = column.cardinality if is_category and (column.cardinality or 0) <= self.settings.categories else 0
+            input = TreeInput(column.name, values or 0, self.settings.monotone.get(column.name, 0), column.missing)
+            inputs += [input] * column_inputs(column, self.settings.terms)
+        return tuple(inputs)
 
     def explain(self, model: nn.Module, rows: Batch) -> Explanation:
         assert isinstance(model, Forest), "the task makes it"
         inputs = model.inputs(rows)
-        features = [self._raw_feature(input.column) for input in self.inputs]
+        encoders = self.data.encoders
+        # By the columns of the query that a tensor column is encoded from.
+        features = [", ".join(encoders[input.column].inputs) if input.column in encoders else input.column for input in self.inputs]
         number = self.target.output_to_explain(model(rows).double()).numpy()
         shares = contributions(model, inputs.numpy())[np.arange(len(inputs)), number]
         return Explanation.sum_by_feature(features, model.importance(len(features)), shares)
-
-    def _raw_feature(self, column: str) -> str:
-        """The columns of the query that a tensor column is encoded from."""
-        return ", ".join(self.data.encoders[column].inputs) if column in self.data.encoders else column
 
 
 _CATEGORIES, _NAN_LEFT, _NAN = 1, 2, 8
@@ -102,22 +99,19 @@ def contributions(forest: Forest, inputs: np.ndarray) -> np.ndarray:
     """
     import lightgbm  # noqa: PLC0415, whoever grew the trees has it
 
-    booster = lightgbm.Booster(model_str=_text(forest, inputs.shape[1]))
-    values = np.asarray(booster.predict(inputs.astype(np.float64), pred_contrib=True, num_threads=1))
-    return values.reshape(len(inputs), forest.outputs, -1)[:, :, :-1]
-
-
-def _text(forest: Forest, inputs: int) -> str:
-    """The forest as LightGBM writes models."""
     arrays = {name: values.numpy() for name, values in {**forest.weights(), **forest.facts}.items()}
+    columns = range(inputs.shape[1])
     head = [
         "tree", "version=v4", f"num_class={forest.outputs}", f"num_tree_per_iteration={forest.outputs}", "label_index=0",
-        f"max_feature_idx={inputs - 1}", f"feature_names={_words(f'x{number}' for number in range(inputs))}",
-        f"feature_infos={_words('none' for _ in range(inputs))}", "",
+        f"max_feature_idx={len(columns) - 1}", f"feature_names={_words(f'x{number}' for number in columns)}",
+        f"feature_infos={_words('none' for _ in columns)}", "",
     ]  # fmt: skip
-    trees = [[f"Tree={tree}", *_tree({name: values[tree] for name, values in arrays.items() if values.ndim > 1}), "", ""]
-             for tree in range(len(arrays["feature"]))]  # fmt: skip
-    return "\n".join([*head, *(line for lines in trees for line in lines), "end of trees", ""])
+    lines = []
+    for tree in range(len(arrays["feature"])):
+        lines += [f"Tree={tree}", *_tree({name: values[tree] for name, values in arrays.items() if values.ndim > 1}), "", ""]
+    booster = lightgbm.Booster(model_str="\n".join([*head, *lines, "end of trees", ""]))
+    values = np.asarray(booster.predict(inputs.astype(np.float64), pred_contrib=True, num_threads=1))
+    return values.reshape(len(inputs), forest.outputs, -1)[:, :, :-1]
 
 
 def _tree(nodes: dict[str, np.ndarray]) -> Iterator[str]:
@@ -144,15 +138,11 @@ def _tree(nodes: dict[str, np.ndarray]) -> Iterator[str]:
     yield f"right_child={_words(place[children[1][decisions]])}"
     yield f"internal_count={_words(nodes['rows'][decisions])}"
     if sets.any():
-        bits = _bits(nodes["members"][decisions[sets]])
+        members = nodes["members"][decisions[sets]]  # as bits of whole uint32, the lowest first
+        padded = np.pad(members, ((0, 0), (0, -members.shape[1] % 32)))
+        bits = np.packbits(padded, axis=1, bitorder="little").view("<u4")
         yield f"cat_boundaries={_words(np.arange(len(bits) + 1) * bits.shape[1])}"
         yield f"cat_threshold={_words(bits.ravel())}"
-
-
-def _bits(members: np.ndarray) -> np.ndarray:
-    """uint32 of shape (sets, words): the values of each set as bits, the lowest first."""
-    padded = np.pad(members, ((0, 0), (0, -members.shape[1] % 32)))
-    return np.packbits(padded, axis=1, bitorder="little").view("<u4")
 
 
 def _words(values: Iterable[object]) -> str:

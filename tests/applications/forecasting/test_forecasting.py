@@ -18,7 +18,7 @@ from pipelines.data.versions.schema import TensorColumn, to_numpy
 from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch, Data
 
-CONF = Path(__file__).parents[2] / "conf/etth1.yaml"
+CONF = Path(__file__).parents[3] / "conf/etth1.yaml"
 STEPS, HORIZON, SERIES = 12, 4, 3
 COLUMNS = (
     TensorColumn(name="past", dtype="float32", shape=(STEPS, SERIES)),

@@ -344,7 +344,7 @@ def test_columns_of_other_types_are_refused_with_what_to_do() -> None:
 
 
 def test_without_nibabel_one_line_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("volume_encoder", "mask_encoder", "nifti"):
+    for module in ("encoders", "nifti"):
         monkeypatch.setattr(f"pipelines.applications.segmentation.{module}.has_nibabel", lambda: False)
     line = "it needs nibabel, which is not installed; pip install 'lockstep-pipelines[medical]'"
     assert Volume.refusal(volume(), pa.binary()) == Mask.refusal(mask((2, 2, 2)), pa.binary()) == line

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from raw import raw
 
+from pipelines.applications.speech.encoders import SILENCE, STEP, UnreadableSoundError, read_samples
 from pipelines.applications.speech.settings import LogMelSettings
-from pipelines.applications.speech.sound import SILENCE, STEP, UnreadableSoundError, read_samples
 from pipelines.data.features.base import Encoder
 from pipelines.data.versions.schema import to_numpy
 from pipelines.errors import ConfigError

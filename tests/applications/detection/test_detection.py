@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from pipelines.applications.detection import task as detection
-from pipelines.applications.detection.mean_boxes import MeanBoxes
-from pipelines.applications.detection.metrics import COCO, HALF, BoxPrecision, count_right
+from pipelines.applications.detection.metrics import COCO, HALF, BoxPrecision, MeanBoxes, count_right
 from pipelines.applications.detection.network import decode_boxes, distances_to, giou, make_targets
 from pipelines.applications.detection.peaks import find_boxes, pairwise_iou
 from pipelines.applications.detection.settings import DetectionSettings
