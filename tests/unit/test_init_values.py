@@ -353,3 +353,22 @@ def test_lists_of_other_things_than_objects_are_not_said_to_be_objects(tmp_path:
     (tmp_path / "t.json").write_text(json.dumps({"pairs": [[number, number % 2] for number in range(60)], "odd": [{"a": 1}, 2]}))
     with pytest.raises(SourceError, match=r"give a table of at least 50$"):
         draft_config(Request(str(tmp_path / "t.json"), "", "toy"))
+
+
+@pytest.mark.parametrize(("marks", "null"), [(["?", "NA"], "NA"), (["#N/A", "NA"], "NA"), (["#DIV/0!"], "#DIV/0!")])
+def test_marks_of_missing_numbers_begin_no_comments(numbers: dict[str, Values], tmp_path: Path, marks: list[str], null: str) -> None:
+    values = [marks[row % len(marks)] if row % 7 == 0 else value for row, value in enumerate(numbers["a"])]
+    drafted = draft(tmp_path, {"a": values, "y": numbers["y"]})
+    assert drafted.sections["source"]["tables"]["toy"]["options"] == {"header": True, "nullValue": null}
+    assert drafted.introduction[0].startswith(f"{tmp_path}/t.csv: {ROWS} rows of 2 columns")
+
+
+def test_comments_are_said_and_are_rows_without_the_option(numbers: dict[str, Values], tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    rows = "".join(f"{a},{y}\n" for a, y in zip(numbers["a"], numbers["y"], strict=True))
+    path.write_text(f"# measured by hand\n# in March\na,y\n{rows}")
+    said = draft_config(Request(str(path), "y", "toy")).assumptions
+    assert (
+        "2 lines of those read that begin with #, such as '# measured by hand', are comments, and no rows; if it begins values, remove "
+        "comment from the options of the table"
+    ) in said

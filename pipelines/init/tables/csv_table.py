@@ -1,6 +1,6 @@
 """The table of files of CSV, or of lines of aligned values, whose texts are read as ETL will read them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
@@ -169,6 +169,8 @@ def read_delimited(paths: list[str], data: str, is_sure: bool, skip: int | None 
     if not is_sure and not dialect.divides:
         return None
     layout = find_layout(dialect, first_records, read[0], skip)
+    if layout.dialect.comment:
+        layout = replace(layout, doubts=(*layout.doubts, _doubt_of_comments(samples.values(), layout.dialect)))
     if dialect.is_multiline:  # a piece may begin inside of a quoted value
         partial = [path for path, sample in samples.items() if not sample.is_complete]
         samples |= {path: sample_beginning(path, SAMPLE_BYTES // len(read), dialect.quote) for path in partial}
@@ -190,6 +192,18 @@ def _find_dialect(samples: Mapping[str, TextSample], skip: int) -> tuple[TableDi
     path, first = next(iter(samples.items()))
     beginning = first if first.is_complete else sample_beginning(path, BEGINNING_BYTES)
     return find_dialect(beginning.data, find_encoding(first.data, path), is_cut=not beginning.is_complete, skip=skip)
+
+
+def _doubt_of_comments(samples: Iterable[TextSample], dialect: TableDialect) -> str:
+    """The number of lines that are taken for comments, with the first of them."""
+    start = f"\n{dialect.comment}"
+    lines = [line for sample in samples for line in f"\n{sample.data.decode(dialect.encoding, 'replace')}".split(start)[1:]]
+    example = f"{dialect.comment}{lines[0]}".splitlines()[0][:40] if lines else dialect.comment
+    are = verb_for(len(lines), "is a comment, and no row", "are comments, and no rows")
+    return (
+        f"{show_count(len(lines), 'line')} of those read that {verb_for(len(lines), 'begins', 'begin')} with {dialect.comment}, such as "
+        f"{example!r}, {are}; if it begins values, remove comment from the options of the table"
+    )
 
 
 def _table(cells: Mapping[str, Cells], layout: Layout, data: str, rows: int, is_complete: bool) -> SampledTable:
