@@ -23,6 +23,7 @@ from pipelines.init.draft import Draft, Request, yaml_text
 from pipelines.init.drafting import draft_config
 from pipelines.init.tables.column_types import type_columns
 from pipelines.init.tables.date_formats import pattern_form
+from pipelines.init.tables.dialect import TableDialect, first_records
 
 ROWS = 400
 Values = Sequence[Any]
@@ -139,7 +140,10 @@ def test_one_text_among_many_numbers_is_null_and_counted() -> None:
         '1 of the 151 values of a, such as "\'2021-03-01", is none and becomes NULL'
     )
     (column,) = type_texts(["'2.5", *["2.5"] * 30])
-    assert column.ddl == "string" and column.doubt == 'a is text, since 1 of 31 values is no number, such as "\'2.5"'
+    assert column.ddl == "string" and column.doubt == (
+        'a is text, since 1 of 31 values is no number, such as "\'2.5"; for numbers, write try_cast(a AS double) in source.query, which '
+        "makes all others NULL"
+    )
 
 
 MOMENTS = {
@@ -355,12 +359,18 @@ def test_lists_of_other_things_than_objects_are_not_said_to_be_objects(tmp_path:
         draft_config(Request(str(tmp_path / "t.json"), "", "toy"))
 
 
-@pytest.mark.parametrize(("marks", "null"), [(["?", "NA"], "NA"), (["#N/A", "NA"], "NA"), (["#DIV/0!"], "#DIV/0!")])
-def test_marks_of_missing_numbers_begin_no_comments(numbers: dict[str, Values], tmp_path: Path, marks: list[str], null: str) -> None:
+@pytest.mark.parametrize("marks", [["?", "NA"], ["#N/A", "NA"], ["#DIV/0!"], ["-"], ["."], ["-inf", "inf"]])
+def test_marks_of_missing_numbers_begin_no_comments(numbers: dict[str, Values], tmp_path: Path, marks: list[str]) -> None:
     values = [marks[row % len(marks)] if row % 7 == 0 else value for row, value in enumerate(numbers["a"])]
     drafted = draft(tmp_path, {"a": values, "y": numbers["y"]})
-    assert drafted.sections["source"]["tables"]["toy"]["options"] == {"header": True, "nullValue": null}
+    assert drafted.sections["source"]["tables"]["toy"]["options"] == {"header": True, "nullValue": marks[0]}
     assert drafted.introduction[0].startswith(f"{tmp_path}/t.csv: {ROWS} rows of 2 columns")
+    assert f"{marks[0]} is a missing value, as in a: nullValue in the options of the table" in drafted.assumptions
+    if len(marks) > 1:
+        others = sum(value == marks[1] for value in values)
+        assert (
+            f"{others} of {ROWS - others - (len(values[::7]) - 2 * others)} values of a are {marks[1]}, and missing" in drafted.assumptions
+        )
 
 
 def test_comments_are_said_and_are_rows_without_the_option(numbers: dict[str, Values], tmp_path: Path) -> None:
@@ -372,3 +382,41 @@ def test_comments_are_said_and_are_rows_without_the_option(numbers: dict[str, Va
         "2 lines of those read that begin with #, such as '# measured by hand', are comments, and no rows; if it begins values, remove "
         "comment from the options of the table"
     ) in said
+    with_option, without = (list(first_records(path.read_bytes(), TableDialect(comment=sign))) for sign in ("#", ""))
+    assert len(without) == len(with_option) + 2
+
+
+def test_infinity_among_numbers_is_null_in_the_query() -> None:
+    texts = ["1.5", "inf", "NaN", "2", *["3"] * 400]
+    (column,) = type_texts(texts)
+    values = query_values(f"SELECT {column.sql.format('y')} AS y FROM t", texts)
+    assert values == column.values.to_pylist() and values[:4] == [1.5, None, None, 2]
+
+
+def test_columns_of_which_half_are_numbers_are_said_to_be_texts() -> None:
+    texts = ["<0.1", "0.3", "0.4"] * 9
+    (column,) = type_texts(texts)
+    (_, remedy) = column.doubt.split("; for numbers, write ")
+    assert column.doubt.startswith("a is text, since 9 of 27 values are no number, such as '<0.1'")
+    sql = remedy.removesuffix(" in source.query, which makes all others NULL").replace("(a ", "(y ")
+    assert query_values(f"SELECT {sql} FROM t", texts)[:3] == [None, 0.3, 0.4]
+    assert type_texts(["x", "y", "1"])[0].doubt == ""
+
+
+@pytest.mark.parametrize(("texts", "seconds"), [(["01:02:03", "48:00:30.5"], [3723, 172830.5]), (["1:30", "23:59"], [5400, 86340])])
+def test_durations_are_texts_and_said(texts: list[str], seconds: list[float]) -> None:
+    doubt = type_texts(texts)[0].doubt
+    assert doubt.startswith(f"a is text, since {texts[0]} is a time of day or a duration, and no number; for its seconds, write ")
+    sql = doubt.split("; for its seconds, write ")[1].removesuffix(" in source.query").replace("(a,", "(y,")
+    assert query_values(f"SELECT {sql} FROM t", texts) == seconds
+
+
+def test_numbers_with_several_signs_of_units_are_texts() -> None:
+    assert type_texts(["$5", "€7.5", "£3"])[0].doubt == "a is text, since different units stand beside its numbers: $, €, £"
+    assert type_texts(["0", "45.0%"])[0].values.to_pylist() == [0, 45]
+    (column,) = type_texts(["45.0%", "0.25"])
+    assert column.ddl == "string" and column.doubt.startswith(
+        "a is text, since some of its numbers have % and others none; for shares of 1,"
+    )
+    sql = column.doubt.split("for shares of 1, write ")[1].removesuffix(" in source.query").replace("(a,", "(y,")
+    assert query_values(f"SELECT {sql} FROM t", ["45.0%", "0.25"]) == [0.45, 0.25]

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
-from pipelines.config.messages.words import show_count, verb_for
+from pipelines.config.messages.words import name_list, show_count, verb_for
 from pipelines.data.features.auto.column_facts import ColumnFacts, TypedColumn
 from pipelines.data.sources.spark_sql import sql_text
 from pipelines.data.sources.text import records
@@ -215,6 +215,9 @@ def _table(cells: Mapping[str, Cells], layout: Layout, data: str, rows: int, is_
     doubts = [*layout.doubts, *(part.doubt for part in cells.values() if part.doubt)]
     marks = missing_marks(table)
     mark = marks[0] if marks else ""
+    if mark:
+        marked = [name for name in table.column_names if pc.any(pc.equal(table[name], mark)).as_py()]
+        doubts.append(f"{mark} is a missing value, as in {name_list(marked)}: nullValue in the options of the table")
     texts = {name: table[name].combine_chunks() for name in table.column_names}
     typed = [_without_dots(column) for column in type_columns(texts, mark, is_complete)]
     columns = [ColumnFacts(column) for column in typed]
