@@ -157,6 +157,9 @@ def _type(name: str, field: _Field, is_complete: bool) -> TypedColumn:
     kinds = {type(value) for value in values if value is not None}
     if kinds in ({bool}, {str}) or kinds <= {int, float}:  # as those of no value are
         return type_values(name, values, is_complete)
+    if kinds <= {int, float, str}:  # Spark reads all of them as texts
+        texts = [value if value is None or isinstance(value, str) else json.dumps(value) for value in values]
+        return type_values(name, texts, is_complete)
     if kinds == {list}:
         inner = {type(element) for value in values for element in value or ()}
         if inner == {str}:
