@@ -46,7 +46,8 @@ def write_first_config(program: str, arguments: list[str]) -> None:
 
     draft = init(options.data, options.target, options.output, not options.no_rehearsal, options.skip_rows)
     output = config_path(options.data, options.output)
-    print("\n".join([*(f"assumed   {line}" for line in draft.assumptions), f"written   {output}"]))
+    assumptions = [*draft.assumptions, *filter(None, [draft.left_out])]
+    print("\n".join([*(f"assumed   {line}" for line in assumptions), f"written   {output}"]))
     print(f"next      lockstep etl {output} && lockstep train {output}")
 
 
