@@ -4,7 +4,7 @@ import csv
 import json
 import re
 from collections.abc import Mapping, Sequence
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -367,21 +367,19 @@ def test_marks_of_missing_numbers_begin_no_comments(numbers: dict[str, Values], 
     assert drafted.introduction[0].startswith(f"{tmp_path}/t.csv: {ROWS} rows of 2 columns")
     assert f"{marks[0]} is a missing value, as in a: nullValue in the options of the table" in drafted.assumptions
     if len(marks) > 1:
-        others = sum(value == marks[1] for value in values)
-        assert (
-            f"{others} of {ROWS - others - (len(values[::7]) - 2 * others)} values of a are {marks[1]}, and missing" in drafted.assumptions
-        )
+        marked_rows = sum(value == marks[1] for value in values)
+        assert f"{marked_rows} of {ROWS - len(values[::7]) + marked_rows} values of a are {marks[1]}, and missing" in drafted.assumptions
 
 
 def test_comments_are_said_and_are_rows_without_the_option(numbers: dict[str, Values], tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     rows = "".join(f"{a},{y}\n" for a, y in zip(numbers["a"], numbers["y"], strict=True))
     path.write_text(f"# measured by hand\n# in March\na,y\n{rows}")
-    said = draft_config(Request(str(path), "y", "toy")).assumptions
+    assumptions = draft_config(Request(str(path), "y", "toy")).assumptions
     assert (
         "2 lines of those read that begin with #, such as '# measured by hand', are comments, and no rows; if it begins values, remove "
         "comment from the options of the table"
-    ) in said
+    ) in assumptions
     with_option, without = (list(first_records(path.read_bytes(), TableDialect(comment=sign))) for sign in ("#", ""))
     assert len(without) == len(with_option) + 2
 
@@ -420,3 +418,60 @@ def test_numbers_with_several_signs_of_units_are_texts() -> None:
     )
     sql = column.doubt.split("for shares of 1, write ")[1].removesuffix(" in source.query").replace("(a,", "(y,")
     assert query_values(f"SELECT {sql} FROM t", ["45.0%", "0.25"]) == [0.45, 0.25]
+
+
+def test_zeros_of_both_signs_are_a_constant_target(numbers: dict[str, Values], tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"the target y is 0\.0 in every row; name a column that varies"):
+        draft(tmp_path, {"a": numbers["a"], "y": [("0", "-0", "-0.0")[row % 3] for row in range(ROWS)]})
+
+
+@pytest.mark.parametrize(
+    ("form", "sql"),
+    [
+        ("%y/%m/%d", "try_to_date({0}, 'yy/MM/dd')"),
+        ("%Y-%m-%d %H:%M:%S+00", ""),
+        ("%Y-%m-%d %H:%M:%S+05", ""),
+        ("[%d/%b/%Y:%H:%M:%S +0000]", r"try_to_timestamp({0}, '\'[\'dd/MMM/yyyy:HH:mm:ss Z\']\'')"),
+        ("%a %b %e %H:%M:%S %Y", "' +', ' '), 'MMM d HH:mm:ss yyyy')"),
+        ("%a, %d %b %Y %H:%M:%S +0000", "' +', ' '), 'dd MMM yyyy HH:mm:ss Z')"),
+    ],
+)
+def test_times_of_logs_mails_and_databases_are_read(form: str, sql: str) -> None:
+    times = [datetime(2021, 1, 1, 5) + timedelta(hours=47 * row) for row in range(ROWS)]
+    (column,) = type_texts([time.strftime(form) for time in times])
+    if form == "%y/%m/%d":
+        assert column.values.to_pylist() == [time.date() for time in times]
+    else:
+        hours = 5 if form.endswith("+05") else 0
+        assert column.values.to_pylist() == [time - timedelta(hours=hours) for time in times]
+    assert column.sql.endswith(sql) and bool(column.sql) == bool(sql)
+
+
+def test_a_short_year_in_front_is_one_whose_days_vary() -> None:
+    assert (
+        "yy/MM/dd, as its years would vary more"
+        in type_texts([f"21/{month:02}/{day:02}" for month in (1, 2) for day in range(1, 29)])[0].doubt
+    )
+    day_first = type_texts([f"{day:02}/{month:02}/21" for month in (1, 2) for day in range(1, 29)])[0]
+    assert day_first.doubt == "a is a date written dd/MM/yy; its years are from 2000 to 2099"
+    assert "dd/MM/yy or yy/MM/dd: 21/04/22 is taken for" in type_texts(["21/03/21", "22/03/22", "21/04/22"])[0].doubt
+
+
+def test_times_that_are_not_read_are_said_and_are_no_key(numbers: dict[str, Values], tmp_path: Path) -> None:
+    times = [f"{datetime(2021, 1, 1, 5) + timedelta(minutes=7 * row)} EST" for row in range(ROWS)]
+    drafted = draft(tmp_path, {"t": times, **numbers})
+    assert "key" not in drafted.sections["dataset"] and any(
+        line.startswith(
+            "t is text, since times written as '2021-01-01 05:00:00 EST' are not read; for times, write try_to_timestamp(t, PATTERN)"
+        )
+        for line in drafted.assumptions
+    )
+    assert drafted.left_out == "left out: t, a different value in every row, an identifier"
+
+
+def test_a_mark_among_numbers_of_json_is_missing(tmp_path: Path) -> None:
+    records = [{"a": "n/a" if row == 3 else row / 7, "y": row % 3 / 2} for row in range(ROWS)]
+    (tmp_path / "t.jsonl").write_text("".join(f"{json.dumps(record)}\n" for record in records))
+    drafted = draft_config(Request(str(tmp_path / "t.jsonl"), "y", "toy"))
+    assert "a string" in drafted.sections["source"]["tables"]["toy"]["schema"] and "a" in drafted.sections["dataset"]["features"]
+    assert f"1 of {ROWS} values of a is n/a, and missing" in drafted.assumptions

@@ -66,6 +66,7 @@ TRIED_ELSEWHERE: dict[str, tuple[str, str]] = {
     "for numbers, write try_cast(": ("unit/test_init_values.py", "; for numbers, write "),
     "and no number; for its seconds, write": ("unit/test_init_values.py", "; for its seconds, write "),
     "have % and others none; for shares of 1, write": ("unit/test_init_values.py", "for shares of 1, write "),
+    "are not read; for times, write try_to_timestamp": ("unit/test_init_values.py", "are not read; for times, write try_to_timestamp"),
     "for a time in {} since 1970, write {}": ("unit/test_init_values.py", "timestamp_seconds(other)"),
     "to keep them apart, write {} for {} in source.query": ("unit/test_init_values.py", "to keep them apart"),
     "for {}, write = {} for = {} in source.query": ("unit/test_init_values.py", 'replace("= 2", "= 1")'),

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from pipelines.config.messages.words import name_list, verb_for
 from pipelines.data.features.auto.column_facts import TypedColumn
-from pipelines.init.tables.date_formats import MomentReading, find_order_conflict, read_moments
+from pipelines.init.tables.date_formats import MomentReading, find_order_conflict, look_like_moments, read_moments
 from pipelines.init.tables.dialect import MARKS
 from pipelines.init.tables.number_formats import (
     DECIMAL_POINT,
@@ -114,13 +114,13 @@ def type_column(name: str, texts: pa.Array, null_mark: str, is_complete: bool, h
     reading = _number(name, marked, filled, is_complete, hints) or _moment(name, marked, hints)
     has_marks = marked.null_count > texts.null_count
     if reading:
-        return replace(reading, column=_with_marks(reading.column, texts, marked)) if has_marks else reading
+        return replace(reading, column=_null_marks(reading.column, texts, marked)) if has_marks else reading
     if not has_marks and share_of_looks(filled, _BOOLEAN) == 1:
         return TextReading(TypedColumn(name, "boolean", pc.equal(pc.utf8_lower(texts), "true")))
     return TextReading(TypedColumn(name, "string", texts, doubt=_doubt_of_text(name, filled)))
 
 
-def _with_marks(column: TypedColumn, texts: pa.Array, marked: pa.Array) -> TypedColumn:
+def _null_marks(column: TypedColumn, texts: pa.Array, marked: pa.Array) -> TypedColumn:
     """The column of numbers or moments, whose marks of missing values, NULL in `marked`, the query makes NULL."""
     column = as_text(column)
     marks = pc.unique(texts.filter(pc.and_(pc.is_null(marked), pc.is_valid(texts)))).to_pylist()
@@ -152,6 +152,11 @@ def _doubt_of_text(name: str, filled: pa.Array) -> str:
         return (
             f"{name} is text, since {filled[0]} is a time of day or a duration, and no number; for its seconds, write "
             f"{' + '.join(parts)} in source.query"
+        )
+    if look_like_moments(filled):
+        return (
+            f"{name} is text, since times written as {filled[0].as_py()!r} are not read; for times, write "
+            f"try_to_timestamp({sql_name(name)}, PATTERN) in source.query, with Spark's pattern of them"
         )
     return _nearly_numbers(name, filled)
 
