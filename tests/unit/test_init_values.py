@@ -475,3 +475,53 @@ def test_a_mark_among_numbers_of_json_is_missing(tmp_path: Path) -> None:
     drafted = draft_config(Request(str(tmp_path / "t.jsonl"), "y", "toy"))
     assert "a string" in drafted.sections["source"]["tables"]["toy"]["schema"] and "a" in drafted.sections["dataset"]["features"]
     assert f"1 of {ROWS} values of a is n/a, and missing" in drafted.assumptions
+
+
+def test_classes_of_few_rows_are_said(numbers: dict[str, Values], tmp_path: Path) -> None:
+    classes = ["rare" if row in (5, 77) else "solo" if row == 9 else "ab"[row % 2] for row in range(ROWS)]
+    drafted = draft(tmp_path, {"a": numbers["a"], "y": classes})
+    line = (
+        "rare (2 rows), solo (1 row) of y are classes of fewer rows than splits, so some split has none; for a model without them, "
+        "add WHERE y NOT IN ('rare', 'solo') to source.query"
+    )
+    assert line in drafted.assumptions
+    assert drafted.comments["dataset", "split"] == "a class has about 1 row: each split gets its share of every class of 3 rows or more"
+    left = query_values("SELECT y FROM t WHERE y NOT IN ('rare', 'solo')", classes)
+    assert set(left) == {"a", "b"} and len(left) == ROWS - 3
+    two = draft(tmp_path, {"a": numbers["a"], "y": ["rare" if row in (5, 77) else "a" for row in range(ROWS)]})
+    assert any(line.endswith("so some split has none; give more rows of it") for line in two.assumptions)
+    enough = draft(tmp_path, {"a": numbers["a"], "y": ["rare" if row % 99 == 5 else "a" for row in range(ROWS)]})
+    assert not any("of fewer rows than splits" in line for line in enough.assumptions)
+
+
+def test_a_target_that_counts_rows_is_said(numbers: dict[str, Values], tmp_path: Path) -> None:
+    columns = {"a": numbers["a"], "b": numbers["y"], "n": [10_000 + row for row in range(ROWS)]}
+    line = (
+        "n is another whole number in each row, as numbers of rows are, which nothing predicts; if it is one, name another target with "
+        "--target"
+    )
+    assert line in draft(tmp_path, columns, "").assumptions
+    assert line not in draft(tmp_path, columns, "b").assumptions
+
+
+def test_infinite_numbers_of_typed_files_are_missing(numbers: dict[str, Values], tmp_path: Path) -> None:
+    values = np.where(np.arange(ROWS) % 9 == 0, np.inf, numbers["a"])
+    pq.write_table(pa.table({"a": values, "y": numbers["y"]}), tmp_path / "t.parquet")
+    drafted = draft_config(Request(str(tmp_path / "t.parquet"), "y", "toy"))
+    assert "45 of 400 values of a are infinite, and missing" in drafted.assumptions
+    assert "IF(abs(a) < double('inf'), a, NULL) AS a" in drafted.sections["source"]["query"]
+    records = [{"a": float("nan") if row == 3 else row / 7, "y": row % 3 / 2} for row in range(ROWS)]
+    (tmp_path / "t.jsonl").write_text("".join(f"{json.dumps(record)}\n" for record in records))
+    drafted = draft_config(Request(str(tmp_path / "t.jsonl"), "y", "toy"))
+    assert drafted.sections["source"]["tables"]["toy"]["options"] == {"allowNonNumericNumbers": True}
+    assert "NaN or Infinity, which is no JSON, is a missing value of a, by allowNonNumericNumbers" in drafted.assumptions
+
+
+def test_other_archives_are_named(tmp_path: Path) -> None:
+    for name, data, line in (
+        ("t.zip", b"PK\3\4", "unpack it, and name its folder"),
+        ("t.csv.xz", b"\xfd7zXZ\0", "is compressed by xz, which is not read; unpack it, or compress it by gzip"),
+    ):
+        (tmp_path / name).write_bytes(data)
+        with pytest.raises((ConfigError, SourceError), match=line):
+            draft_config(Request(str(tmp_path / name), "", "toy"))

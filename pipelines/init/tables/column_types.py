@@ -79,6 +79,16 @@ def type_values(name: str, values: Sequence[Any], is_complete: bool) -> TypedCol
     return as_text(type_column(name, pa.array(values, pa.large_string()), "", is_complete).column)
 
 
+def without_infinity(column: TypedColumn) -> TypedColumn:
+    """The column, whose infinite numbers the query makes NULL, if it has some."""
+    infinite = pc.sum(pc.is_inf(column.values)).as_py() if pa.types.is_floating(column.values.type) else 0
+    if not infinite:
+        return column
+    values = pc.if_else(pc.is_finite(column.values), column.values, pa.scalar(None, column.values.type))
+    doubt = f"{infinite:,} of {len(values):,} values of {column.name} {verb_for(infinite)} infinite, and missing"
+    return replace(column, values=values, sql="IF(abs({0}) < double('inf'), {0}, NULL)", doubt=doubt)
+
+
 def integer_type(numbers: pa.Array, is_complete: bool) -> str:
     """The type of whole numbers in Spark. Those of a sample may be larger in the whole file."""
     bounds = pc.min_max(numbers).as_py()

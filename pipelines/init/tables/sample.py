@@ -37,6 +37,8 @@ class SampledTable:
 
     derived: tuple[str, ...] = ()
     """Columns that are in no file: the query makes them of others."""
+    file_rows: tuple[int, ...] = ()
+    """Rows of the sample by file, in the order of the files that were read; empty where nothing asks for them."""
 
     def column(self, name: str) -> ColumnFacts:
         return next(column for column in self.columns if column.name == name)
@@ -147,8 +149,22 @@ MOST_LINES_WITH_ZERO = 0.1
 """Share of lines with a byte of zero beyond which a file is no text. ETL refuses the records of fewer."""
 
 
+_NO_TEXTS = {
+    b"PK\3\4": "a zip archive, which is not read as a table; unpack it, or rename it to .xlsx if it is a workbook",
+    b"PAR1": "Parquet; rename it to .parquet",
+    b"SQLite format 3": "a database of SQLite; rename it to .sqlite",
+    b"\xfd7zXZ": "compressed by xz, which is not read; unpack it, or compress it by gzip",
+    b"\x1f\x8b": "compressed by gzip; rename it to end in .gz",
+    b"\xd0\xcf\x11\xe0": "a file of an old Office; save it as .xlsx or CSV",
+}
+"""What files are that begin so, and what to do."""
+
+
 def find_encoding(data: bytes, path: str) -> str:
     """The encoding of a text. Raises SourceError for bytes that are no text, or that are text in two encodings."""
+    for start, rule in _NO_TEXTS.items():
+        if data.startswith(start):
+            raise SourceError(f"{path} is {rule}")
     if data.startswith((b"\xff\xfe\0\0", b"\0\0\xfe\xff")):
         raise SourceError(f"{path} is UTF-32, which is not read; save it as UTF-8")
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):

@@ -8,8 +8,8 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow.compute as pc
 
-from pipelines.config.messages.words import name_list, suggestion
-from pipelines.data.features.auto.column_facts import ColumnFacts
+from pipelines.config.messages.words import MOST_SHOWN, name_list, show_count, suggestion, verb_for
+from pipelines.data.features.auto.column_facts import ColumnFacts, is_identifier, is_row_number
 from pipelines.data.sources.spark_sql import sql_text
 from pipelines.errors import ConfigError
 from pipelines.init.tables.dialect import MARKS
@@ -25,6 +25,8 @@ MOST_NUMBERED_CLASSES = 20
 RARE_SHARE = 0.05
 """Share of the rows below which a class is rare."""
 _LEAST_ROWS_OF_A_RARE_CLASS = 20
+SPLIT_COUNT = 3
+"""Training, validation and test."""
 FEW_ROWS = 50
 """Rows of a class below which a hash may leave a split without it."""
 _QUANTITY = re.compile(r"rating|score|quality|count|number|amount|age$|years?|hours?|days?|price|stars", re.IGNORECASE)
@@ -98,7 +100,36 @@ def choose_target(table: SampledTable, name: str, data: str) -> tuple[SampledTab
     if column.kind == "text" and (merged := _merge_spellings(column)):
         columns = [merged if other is column else other for other in table.columns]
         table, column = replace(table, columns=columns), merged
-    return table, _describe(column, (*doubts, *_doubts_of_marks(column)), data)
+    return table, _describe(column, (*doubts, *_doubts_of_marks(column), *_doubts_of_identifier(column, table.rows)), data)
+
+
+def rare_class_doubts(target: TargetChoice) -> Iterator[str]:
+    """A line about classes with fewer rows than there are splits."""
+    if not target.has_classes:
+        return
+    column = target.column
+    rare = [(value, int(rows)) for value, rows in zip(*column.counts, strict=True) if rows < SPLIT_COUNT]
+    literals = [_show_number(value) if column.kind == "number" else sql_text(str(value)) for value, _ in rare]
+    names = name_list([f"{_show(value)} ({show_count(rows, 'row')})" for value, rows in rare])
+    if not rare:
+        return
+    are = f"{names} of {column.name} {verb_for(len(rare), 'is a class', 'are classes')} of fewer rows than splits, so some split has none"
+    if len(column.counts[0]) - len(rare) < 2:
+        yield f"{are}; give more rows of {verb_for(len(rare), 'it', 'them')}"
+        return
+    named = [*literals[:MOST_SHOWN], *(["..."] if len(literals) > MOST_SHOWN else [])]
+    unequal = f"<> {named[0]}" if len(named) == 1 else f"NOT IN ({', '.join(named)})"
+    without = f"for a model without {verb_for(len(rare), 'it', 'them')}, add WHERE {sql_name(column.name)} {unequal} to source.query"
+    yield f"{are}; {without}"
+
+
+def target_names(table: SampledTable, name: str) -> list[str]:
+    """The columns that `choose_target` would choose, as far as they are some."""
+    names, raw_names = [column.name for column in table.columns], {raw: new for new, raw in table.raw_names.items()}
+    if not name:
+        return [_default_name(names)]
+    parts = [name] if _match_name(names, raw_names, name) else name.split(",")
+    return [match for part in parts if (match := _match_name(names, raw_names, part.strip()))]
 
 
 def _match_name(names: Sequence[str], raw_names: Mapping[str, str], name: str) -> str:
@@ -168,6 +199,15 @@ def _doubts_of_marks(column: ColumnFacts) -> Iterator[str]:
                 f"{value} of {column.name} is a class, in {rows:,} of the rows read; if it means that the value is missing, add "
                 f"WHERE {name} <> {sql_text(str(value))} to source.query"
             )
+
+
+def _doubts_of_identifier(column: ColumnFacts, rows: int) -> Iterator[str]:
+    """An assumption about numbers that name rows."""
+    if column.kind == "number" and (is_row_number(column, rows) or is_identifier(column)):
+        yield (
+            f"{column.name} is another whole number in each row, as numbers of rows are, which nothing predicts; if it is one, name "
+            "another target with --target"
+        )
 
 
 def _default_name(names: Sequence[str]) -> str:
