@@ -69,7 +69,6 @@ TRIED_ELSEWHERE: dict[str, tuple[str, str]] = {
     "are not read; for times, write try_to_timestamp": ("unit/test_init_values.py", "are not read; for times, write try_to_timestamp"),
     "are no column; to make one, rename them to": ("unit/test_init_tables.py", 'rename(tmp_path / "plain" / "year=2020")'),
     "with _ or a dot, such as {}; to read it, rename it": ("unit/test_init_tables.py", 'rename(tmp_path / "p2.csv")'),
-    "; give more rows of {}": ("unit/test_init_values.py", "so some split has none; give more rows of it"),
     "for a model without {}, add WHERE": ("unit/test_init_values.py", "SELECT y FROM t WHERE y NOT IN"),
     "which nothing predicts; if it is one, name another target": ("unit/test_init_values.py", 'draft(tmp_path, columns, "b")'),
     "for a time in {} since 1970, write {}": ("unit/test_init_values.py", "timestamp_seconds(other)"),
