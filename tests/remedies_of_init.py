@@ -175,6 +175,7 @@ CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
         lambda folder: draft(folder, ROWS.replace("red", "rüd").encode() + "1,grün,no\n".encode("iso-8859-1")),
         (lambda folder: draft(folder, ROWS.replace("red", "rüd") + "1,grün,no\n"),),
     ),
+    "the path of the data is empty; name a file": (lambda folder: draft_config(Request("", "y", "toy")), (sound,)),
     "neither a file nor a folder, as a pipe": (
         lambda folder: draft_config(Request(os.devnull, "y", "toy")),
         (sound,),

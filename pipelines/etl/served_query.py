@@ -133,12 +133,12 @@ def _spark_result(spark: SparkSession, config: Config, query: ServedQuery, rows:
     try:
         for name, view in views.items():
             view_rows = spark.createDataFrame(rows, view.schema) if name == query.table else view.limit(0)
-            view_rows.createOrReplaceTempView(name)
+            view_rows.createOrReplaceTempView(f"`{name}`")
         hold = [F.coalesce(F.expr(config.source.expect[name]), F.lit(False)).alias(f"expect.{name}") for name in expected]
         return spark.sql(config.source.sql).select(*[exact_column(name) for name in query.columns], *hold).toArrow()
     finally:
         for name, view in views.items():
-            view.createOrReplaceTempView(name)
+            view.createOrReplaceTempView(f"`{name}`")
 
 
 def _compare(duckdb_columns: pa.Table, spark_columns: pa.Table) -> None:

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 import sqlglot
 
+from pipelines.commands import COMMANDS
 from pipelines.config.load import parse
 from pipelines.config.reading import from_yaml
 from pipelines.data.features.auto.column_facts import TypedColumn
@@ -525,3 +526,22 @@ def test_other_archives_are_named(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(data)
         with pytest.raises((ConfigError, SourceError), match=line):
             draft_config(Request(str(tmp_path / name), "", "toy"))
+
+
+def test_an_encoding_that_is_guessed_is_said(numbers: dict[str, Values], tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    rows = "".join(f"{a},{'süß' if a > 0 else 'herb'},{y}\n" for a, y in zip(numbers["a"], numbers["y"], strict=True))
+    line = f"{path} is not UTF-8, and is read as iso-8859-1, such as 'süß'; for another, change encoding in the options of the table"
+    for encoding in ("iso-8859-1", "utf-8", "utf-16"):
+        path.write_bytes(f"a,taste,y\n{rows}".encode(encoding))
+        drafted = draft_config(Request(str(path), "y", "toy"))
+        assert (line in drafted.assumptions) == (encoding == "iso-8859-1")
+    assert drafted.sections["source"]["tables"]["toy"]["options"]["encoding"] == "utf-16"
+
+
+def test_streams_are_no_data_and_flags_stand_once(tmp_path: Path) -> None:
+    for path in ("/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"):
+        with pytest.raises(ConfigError, match="neither a file nor a folder, as a pipe is"):
+            draft_config(Request(path, "", "toy"))
+    with pytest.raises(ConfigError, match="--target stands twice; give it once"):
+        COMMANDS["init"]("lockstep init", [str(tmp_path), "--target", "y", "--target=x"])

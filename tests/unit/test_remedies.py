@@ -71,6 +71,7 @@ TRIED_ELSEWHERE: dict[str, tuple[str, str]] = {
     "with _ or a dot, such as {}; to read it, rename it": ("unit/test_init_tables.py", 'rename(tmp_path / "p2.csv")'),
     "for a model without {}, add WHERE": ("unit/test_init_values.py", "SELECT y FROM t WHERE y NOT IN"),
     "which nothing predicts; if it is one, name another target": ("unit/test_init_values.py", 'draft(tmp_path, columns, "b")'),
+    "for another, change encoding in the options": ("unit/test_init_values.py", '["options"]["encoding"]'),
     "for a time in {} since 1970, write {}": ("unit/test_init_values.py", "timestamp_seconds(other)"),
     "to keep them apart, write {} for {} in source.query": ("unit/test_init_values.py", "to keep them apart"),
     "for {}, write = {} for = {} in source.query": ("unit/test_init_values.py", 'replace("= 2", "= 1")'),

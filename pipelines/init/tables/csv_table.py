@@ -1,5 +1,6 @@
 """The table of files of CSV, or of lines of aligned values, whose texts are read as ETL will read them."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -19,7 +20,16 @@ from pipelines.errors import SourceError
 from pipelines.init.tables.column_types import missing_marks, type_columns
 from pipelines.init.tables.dialect import TableDialect, TextRecord, find_dialect, split_records
 from pipelines.init.tables.header import Layout, column_names, find_layout, fit_names
-from pipelines.init.tables.sample import SAMPLE_BYTES, SampledTable, TextSample, even_files, find_encoding, sample_beginning, sample_text
+from pipelines.init.tables.sample import (
+    GUESSED,
+    SAMPLE_BYTES,
+    SampledTable,
+    TextSample,
+    even_files,
+    find_encoding,
+    sample_beginning,
+    sample_text,
+)
 from pipelines.init.tables.sql import escape_braces, line_values_query, sql_name
 
 MOST_BROKEN = 0.1
@@ -169,6 +179,8 @@ def read_delimited(paths: list[str], data: str, is_sure: bool, skip: int | None 
     if not is_sure and not dialect.divides:
         return None
     layout = find_layout(dialect, first_records, read[0], skip)
+    if dialect.encoding in GUESSED:
+        layout = replace(layout, doubts=(*layout.doubts, _doubt_of_encoding(samples[read[0]].data, read[0], dialect.encoding)))
     if layout.dialect.comment:
         layout = replace(layout, doubts=(*layout.doubts, _doubt_of_comments(samples.values(), layout.dialect)))
     if dialect.is_multiline:  # a piece may begin inside of a quoted value
@@ -192,6 +204,13 @@ def _find_dialect(samples: Mapping[str, TextSample], skip: int) -> tuple[TableDi
     path, first = next(iter(samples.items()))
     beginning = first if first.is_complete else sample_beginning(path, BEGINNING_BYTES)
     return find_dialect(beginning.data, find_encoding(first.data, path), is_cut=not beginning.is_complete, skip=skip)
+
+
+def _doubt_of_encoding(data: bytes, path: str, encoding: str) -> str:
+    """What a text that is not UTF-8 is read as, with its first such word."""
+    word = re.search(rb"[^\s,;|]*[\x80-\xff][^\s,;|]*", data)
+    example = f", such as {word[0].decode(encoding, 'replace')[:40]!r}" if word else ""
+    return f"{path} is not UTF-8, and is read as {encoding}{example}; for another, change encoding in the options of the table"
 
 
 def _doubt_of_comments(samples: Iterable[TextSample], dialect: TableDialect) -> str:

@@ -149,6 +149,8 @@ MOST_LINES_WITH_ZERO = 0.1
 """Share of lines with a byte of zero beyond which a file is no text. ETL refuses the records of fewer."""
 
 
+GUESSED = ("windows-1252", "iso-8859-1")
+"""Encodings that are assumed of what is not UTF-8."""
 _NO_TEXTS = {
     b"PK\3\4": "a zip archive, which is not read as a table; unpack it, or rename it to .xlsx if it is a workbook",
     b"PAR1": "Parquet; rename it to .parquet",
