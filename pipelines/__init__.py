@@ -15,7 +15,8 @@ The way of the data:
 8. `serving`     is all about a finished model: it takes raw rows, in batches and over HTTP, in the registry, and as exports.
 9. `report`      draws figures and writes pages from what runs leave behind.
 
-`applications` are slices on top of all this, a folder each: trees, language models, detection, forecasts and more. No room names one.
+`applications` and `formats` are slices on top of all this, a folder each: trees, language models, detection, forecasts and more; Excel,
+SQLite and others. No room names one.
 `init` drafts the first config of a pipeline from its data, `rehearsal` tries it on a sample of them, and `demo` runs a first pipeline.
 `doctor` examines whether a machine can run it. `notebook` takes frames in, and answers with frames.
 

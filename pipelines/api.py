@@ -95,9 +95,7 @@ def _check_draft(origin: str, values: Mapping[str, Any]) -> tuple[str, ...]:
     return ()
 
 
-@restored_signals(
-    "pipelines.notebook.first_config", "pipelines.notebook.fitted_model", "pipelines.etl.run", "pipelines.launch.training_run"
-)
+@restored_signals("pipelines.notebook.frames", "pipelines.notebook.fitted_model", "pipelines.etl.run", "pipelines.launch.training_run")
 def fit(data: Any, target: str = "", overrides: Mapping[str, Any] | None = None, name: str = "", task: Any = None) -> FittedModel:
     """From data to a model in MLflow, with the settings that `init` chooses, and `overrides` by dotted key.
 
@@ -107,7 +105,7 @@ def fit(data: Any, target: str = "", overrides: Mapping[str, Any] | None = None,
     ConfigError or SourceError before anything starts, if no config can be made, and before the training, if the model could not take frames
     like this one."""
     from pipelines.launch.checks import check_fold
-    from pipelines.notebook.first_config import first_config
+    from pipelines.notebook.frames import first_config, is_frame
 
     config = first_config(data, target, overrides or {}, name, task)
     check_fold(config)
@@ -115,7 +113,6 @@ def fit(data: Any, target: str = "", overrides: Mapping[str, Any] | None = None,
     from pipelines.launch.training_run import find_result
     from pipelines.notebook.fitted_model import FittedModel
     from pipelines.notebook.frame_query import check_frame_is_served
-    from pipelines.notebook.frames import is_frame
 
     if is_frame(data):
         check_frame_is_served(config, manifest)

@@ -47,8 +47,6 @@ from pipelines.config.tasks.task import TASKS
 from pipelines.data.sources import parquet_footers
 from pipelines.data.sources.base import raw_tables
 from pipelines.data.sources.files import content
-from pipelines.data.sources.files.idx import IdxSource, read_columns
-from pipelines.data.sources.files.tar import Tar, read_members
 from pipelines.data.sources.text.records import Dialect, cut
 from pipelines.data.sources.text.text_table import TextTable
 from pipelines.data.versions import manifest, storage
@@ -57,8 +55,8 @@ from pipelines.data.versions.manifest import Balance, check_balance, parse_manif
 from pipelines.data.versions.plain import VERSION
 from pipelines.data.versions.versions import Version, open_version
 from pipelines.errors import LockstepError
+from pipelines.etl.identity import check_unchanged
 from pipelines.etl.query import _check_variables
-from pipelines.etl.run import check_unchanged
 from pipelines.etl.splits.shares import (
     SplitUnit,
     compare_shares,
@@ -68,6 +66,8 @@ from pipelines.etl.splits.shares import (
     row_shares,
     target_shares,
 )
+from pipelines.formats.idx.table import IdxSource, read_columns
+from pipelines.formats.tar.table import Tar, read_members
 from pipelines.runtime.compat import haproxy, present
 from pipelines.runtime.environment import describe_disagreement, installed_versions
 from pipelines.serving.batch import predictions_manifest

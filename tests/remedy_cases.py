@@ -33,7 +33,7 @@ from pipelines.data.sources.base import raw_tables
 from pipelines.data.sources.files import content, files
 from pipelines.data.sources.files.spark_files import check_names
 from pipelines.data.sources.text import records
-from pipelines.data.sources.text.records import SCHEMA, Dialect, cut
+from pipelines.data.sources.text.records import Dialect, cut
 from pipelines.data.versions.manifest import parse_manifest
 from pipelines.data.versions.plain import open_parquet
 from pipelines.data.versions.storage import check_creation
@@ -441,8 +441,8 @@ CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
         (lambda folder: content.locate(str(folder)), lambda folder: content.locate("s3://bucket/path?region=us-east-1")),
     ),
     "mend the file or leave it out": (
-        lambda folder: list(records.records(b'[{"a": 1}, x]', "a.json", SCHEMA)),
-        (lambda folder: list(records.records(b'[{"a": 1}]', "a.json", SCHEMA)),),
+        lambda folder: list(records.document_records(b'[{"a": 1}, x]', "a.json")),
+        (lambda folder: list(records.document_records(b'[{"a": 1}]', "a.json")),),
     ),
     "JSON must be, or set the encoding it has": (
         lambda folder: list(cut(['[{"a": "ä"}]'.encode("latin-1")], Dialect(json=True, whole_file=True), "a.json")),

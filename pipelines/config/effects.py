@@ -25,7 +25,8 @@ class OnlyWith:
 
     other: str
     """Dotted name; with a dot first, it is a setting of the same section."""
-    among: tuple[Any, ...] = ()
+    among: tuple[Any, ...] | Callable[[], tuple[Any, ...]] = ()
+    """A function where slices and other packages add values."""
     fits: Callable[[Any, Any], bool] | None = None
     """A function of the other setting's value and of the setting's own."""
     remedy: str | Callable[[], str] = ""
@@ -43,10 +44,13 @@ class OnlyWith:
         other_value = _setting_at(section, self.other[1:]) if is_beside else _setting_at(config, other)
         if (self.values and value not in self.values) or self.unless(config):
             return ""
-        if self.fits(other_value, value) if self.fits else other_value in self.among:
+        if self.fits and self.fits(other_value, value):
+            return ""
+        among = self.among if isinstance(self.among, tuple) else self.among()
+        if not self.fits and other_value in among:
             return ""
         remedy = self.remedy if isinstance(self.remedy, str) else self.remedy()
-        remedy = remedy or f"set {other} to {' or '.join(map(show_value, self.among))}"
+        remedy = remedy or f"set {other} to {' or '.join(map(show_value, among))}"
         value_text = "" if isinstance(value, BaseModel | Mapping) else f" (got {show_value(_as_list(value))})"
         other_text = "" if isinstance(other_value, Mapping) else show_value(_as_list(getattr(other_value, "kind", other_value)))
         cause = other_text and f" while {other} is {other_text}"

@@ -51,7 +51,7 @@ def _sections() -> list[str]:
         "The file": Config,
         "`source`": Source,
         "`source.tables.NAME`": Table,
-        **{f"`source.tables.NAME` of format `{name}`": table for name, table in TABLES.by_name.items() if name not in TABLES.of_core},
+        **{f"`source.tables.NAME` of format `{name}`": table for name, table in TABLES.by_name.items() if table is not Table},
         "`source.tables.NAME`, read by a class of your own": TableSettings,
         "`source.windows`": WindowSettings,
         "`dataset`": Dataset,
@@ -71,7 +71,11 @@ def _sections() -> list[str]:
         "`export.hls4ml`": Hls4ml,
         "`endpoint`": Endpoint,
     }
-    return [section_table(f"## {title}", section) for title, section in sections.items()]
+    settings_of_table = tuple(setting_schemas(Table))
+    return [
+        section_table(f"## {title}", section, without=settings_of_table if issubclass(section, Table) and section is not Table else ())
+        for title, section in sections.items()
+    ]
 
 
 def _encoders() -> list[str]:

@@ -1,21 +1,26 @@
-"""Names a version by everything that decides its rows.
+"""Names a version by everything that decides its rows, and finds out whether a table has changed since its files were listed.
 
 The location of tables is not part of the name, since checksums identify their bytes. Relative file names are part of it where they
 decide rows: whole files have a path column, Hive folders `column=value` make a column, and idx files are joined by their order.
 """
 
 import json
+from collections.abc import Callable
 from hashlib import sha256
 from importlib.metadata import version
+from typing import Any
 
 from pyspark.sql import SparkSession
 
 from pipelines.config import Config
+from pipelines.config.source.source import Source
 from pipelines.data.features import ENCODERS_VERSION
 from pipelines.data.features.auto.choice import AUTO_VERSION
-from pipelines.data.sources.base import RawTables
+from pipelines.data.sources.base import RawTable, RawTables
+from pipelines.data.sources.source_errors import naming_table, source_errors
 from pipelines.data.versions.manifest import FORMAT
-from pipelines.data.versions.raw_inputs import Sources
+from pipelines.data.versions.raw_inputs import SourceFile, Sources
+from pipelines.errors import SourceError
 from pipelines.etl.splits import splits
 from pipelines.spark.ambient_settings import ambient_identity
 
@@ -42,3 +47,19 @@ def version_name(config: Config, tables: RawTables, sources: Sources, spark: Spa
 def encoding_distributions(config: Config) -> set[str]:
     """The Python distributions whose versions decide how rows are encoded: decoders of files, and tokenizers."""
     return {name for settings in config.dataset.encoders.values() for name in settings.encodes_with}
+
+
+def collect_sources(source: Source, tables: RawTables, read_files: Callable[[RawTable[Any]], tuple[SourceFile, ...]]) -> Sources:
+    """The files of each table, which `read_files` lists. Raises SourceError, with the name of the table, if that fails."""
+    sources = {}
+    for name, table in tables.items():
+        with naming_table(name), source_errors(source):
+            sources[name] = read_files(table)
+    return sources
+
+
+def check_unchanged(tables: RawTables, before: Sources) -> None:
+    """Raises SourceError if a table's `state` has changed: its rows may be a mixture."""
+    for name, table in tables.items():
+        if changed := sorted({file.path for file in set(before[name]) ^ set(table.state())}):
+            raise SourceError(f"source.tables.{name}: {', '.join(changed[:5])} changed while being read; run again once it is whole")

@@ -1,16 +1,19 @@
-"""Gives every row its split, or the reason for refusing it, and gathers what the encoders are fitted on."""
+"""Gives every row its split, or the reason for refusing it, gathers what the encoders are fitted on, and fits them."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
 
 from pipelines.config import Config
+from pipelines.data.features import fit_encoders
 from pipelines.data.features.auto.choice import Choice
+from pipelines.data.features.auto.exact import settle
+from pipelines.data.versions.manifest import FittedEncoder
 from pipelines.etl.auto_features import choose_features
-from pipelines.etl.quality import refuse_unexpected
+from pipelines.etl.quality import check_rows_left, refuse_unexpected
 from pipelines.etl.query import reads_one_table
-from pipelines.etl.read import QueriedRows
 from pipelines.etl.splits import splits
 from pipelines.etl.statistics.gather import RowSummary, gather
 
@@ -32,16 +35,23 @@ def judge(rows: DataFrame, config: Config, is_deterministic: bool) -> DataFrame:
     return splits.assign_split(expected, config.dataset.split)
 
 
-def judge_and_summarize(queried: QueriedRows, config: Config) -> JudgedRows:
-    """Judge the rows, choose encoders for `auto`, and gather statistics in one pass over them. Rows whose keys repeat are rare: only
-    where the pass counts some, they are looked for and refused, and a second pass follows."""
-    expected = _expect(queried.rows, config, queried.is_deterministic)
-    rows_parsed = queried.tables.rows_parsed
-    most_rows = rows_parsed if reads_one_table(queried.rows) else math.inf
-    judged = _summarize(expected, config, rows_parsed, most_rows)
+def judge_and_summarize(rows: DataFrame, config: Config, rows_parsed: int, is_deterministic: bool) -> JudgedRows:
+    """Judge the rows of the query, choose encoders for `auto`, and gather statistics in one pass over them. Rows whose keys repeat are
+    rare: only where the pass counts some, they are looked for and refused, and a second pass follows. `rows_parsed` are the tables'."""
+    expected = _expect(rows, config, is_deterministic)
+    most_rows = rows_parsed if reads_one_table(rows) else math.inf
+    judged = _split_and_summarize(expected, config, rows_parsed, most_rows)
     if judged.summary.keys_repeat:
-        judged = _summarize(splits.refuse_repeats(expected, config.dataset.key), config, rows_parsed, most_rows)
+        judged = _split_and_summarize(splits.refuse_repeats(expected, config.dataset.key), config, rows_parsed, most_rows)
     return judged
+
+
+def _split_and_summarize(expected: DataFrame, config: Config, rows_parsed: int, most_rows: float) -> JudgedRows:
+    cuts = splits.stratify(expected, config.dataset.split)
+    rows = splits.assign_split(expected, config.dataset.split, cuts)
+    choice = choose_features(rows, config.dataset, rows_parsed)
+    summary = gather(rows, choice.dataset, sorted(choice.columns_read), most_rows)
+    return JudgedRows(rows, cuts.note if cuts else "", choice, summary)
 
 
 def _expect(rows: DataFrame, config: Config, is_deterministic: bool) -> DataFrame:
@@ -50,11 +60,12 @@ def _expect(rows: DataFrame, config: Config, is_deterministic: bool) -> DataFram
     return rows.persist() if not is_deterministic and config.source.expect else rows
 
 
-def _summarize(expected: DataFrame, config: Config, rows_parsed: int, most_rows: float) -> JudgedRows:
-    """Split the rows, which are `most_rows` or fewer, choose encoders for `auto`, and summarize the rows."""
-    dataset = config.dataset
-    cuts = splits.stratify(expected, dataset.split)
-    rows = splits.assign_split(expected, dataset.split, cuts)
-    choice = choose_features(rows, dataset, rows_parsed)
-    summary = gather(rows, choice.dataset, sorted(choice.columns_read), most_rows)
-    return JudgedRows(rows, cuts.note if cuts else "", choice, summary)
+def fit_columns(summary: RowSummary, choice: Choice, handed_on: Mapping[str, int]) -> tuple[Choice, dict[str, FittedEncoder]]:
+    """Settle what was chosen for `auto`, and fit the encoders. `handed_on` are the rows of each table that the query reads.
+
+    Raises SourceError if no row is left, or a split that the config asks for has none, ConfigError if the rows cannot fit an encoder.
+    """
+    check_rows_left(handed_on, summary.query_rows, summary.refused)
+    splits.check_splits(summary.rows, choice.dataset.split)
+    settled = settle(choice, summary.statistics, summary.missing, sum(summary.rows.values())) if choice.columns else choice
+    return settled, fit_encoders(settled.dataset, summary.statistics, summary.schema)

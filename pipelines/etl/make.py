@@ -13,22 +13,25 @@ from pipelines.data.features.auto.choice import Choice
 from pipelines.data.features.auto.exact import describe_choice
 from pipelines.data.sources.base import RawTables
 from pipelines.data.sources.source_errors import source_errors
+from pipelines.data.sources.tables import Tables, read_tables
 from pipelines.data.versions.commit import Attempt, Report
 from pipelines.data.versions.manifest import SPLITS, FittedEncoder, Manifest, ServedQuery, Shares
 from pipelines.data.versions.raw_inputs import Sources
-from pipelines.etl.fit import fit_columns
-from pipelines.etl.judge import judge_and_summarize
+from pipelines.etl.judge import fit_columns, judge_and_summarize
+from pipelines.etl.plan_checks import text_cast_notes
 from pipelines.etl.quality import check_quarantined
-from pipelines.etl.quarantine import sample_refused
-from pipelines.etl.read import QueriedRows, read_and_query
+from pipelines.etl.quarantine import sample_refused, write_malformed
+from pipelines.etl.query import run_query
 from pipelines.etl.served_query import translate_query
 from pipelines.etl.splits import splits
 from pipelines.etl.splits.fold_assignment import count_rows_of_folds, divide_into_folds
 from pipelines.etl.splits.shares import compare_shares, compare_window_shares
 from pipelines.etl.statistics.gather import RowSummary
 from pipelines.etl.summary import describe_version, log_notes, row_counts
-from pipelines.etl.windows import describe_left_out
+from pipelines.etl.windows import check_order, describe_left_out
 from pipelines.etl.write import RawRowSelection, WritingJob, bytes_per_split, part_numbers, splits_with_raw_rows, write_parts
+from pipelines.runtime.compat.spark import query_execution
+from pipelines.spark.session import suit_columns, weigh_batches
 from pipelines.spark.stages import Stages
 
 log = logging.getLogger(__name__)
@@ -44,6 +47,21 @@ class WrittenAttempt:
     summary: RowSummary
     config: Config
     """With the features that its patterns and `auto` stand for."""
+
+
+@dataclass(frozen=True)
+class QueriedRows:
+    """The rows of the query, and the tables that they come from."""
+
+    rows: DataFrame
+    tables: Tables
+    malformed: Report
+    """Records that no table's format or schema takes."""
+    series_rows: int
+    """Rows of the query before `source.windows` leaves some out; 0 without it."""
+    warnings: tuple[str, ...]
+    """Those of `analyse`; with any, the query may give other rows when it runs again."""
+    notes: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -85,9 +103,27 @@ def make(
     return _check_and_describe(config, queried, fitted, written, attempt)
 
 
+def read_and_query(
+    spark: SparkSession, config: Config, sources: Sources, tables: RawTables, attempt: Attempt, warnings: tuple[str, ...]
+) -> QueriedRows:
+    """Read the tables and run the query. Malformed records go to the quarantine, and series are checked to be in order. Raises SourceError
+    or QualityError."""
+    tables_read = read_tables(spark, tables, suit_columns)
+    malformed = write_malformed(tables_read.malformed, attempt) if tables_read.malformed else Report()
+    check_quarantined(tables_read.rows_parsed, malformed.refused, config.source.max_quarantined, malformed.samples)
+    windows = config.source.windows
+    series_rows = check_order(spark.sql(config.source.sql), windows, config.dataset.split) if windows else 0
+    rows = run_query(spark, config, is_deterministic=not warnings)
+    notes = (*tables_read.notes, *text_cast_notes(query_execution(rows).analyzed()))
+    log_notes((*warnings, *notes))
+    suit_columns(rows, is_judged_cheaply=bool(config.dataset.key) and not config.source.expect)
+    weigh_batches(rows, sum(file.bytes for files in sources.values() for file in files) / max(tables_read.rows_parsed, 1))
+    return QueriedRows(rows, tables_read, malformed, series_rows, warnings, notes)
+
+
 def _fit(spark: SparkSession, config: Config, queried: QueriedRows) -> FittedRows:
     """Judge the rows, and fit the encoders, unless too many rows are refused or the splits are not what the config asks for."""
-    judged = judge_and_summarize(queried, config)
+    judged = judge_and_summarize(queried.rows, config, queried.tables.rows_parsed, is_deterministic=not queried.warnings)
     summary, malformed, limit = judged.summary, queried.malformed, config.source.max_quarantined
     refused, refusable_rows = malformed.refused + Counter(summary.refused), malformed.refused.total() + summary.query_rows
     if refused.total() > limit * refusable_rows:
@@ -97,19 +133,14 @@ def _fit(spark: SparkSession, config: Config, queried: QueriedRows) -> FittedRow
     for line in describe_choice(choice):
         log.info("%s", line)
     log_notes(encoder_notes(encoders))
-    _log_unused_columns(queried.rows, resolved)
+    encoders_of_config = resolved.dataset.encoders.items()
+    encoded = {column for name, settings in encoders_of_config for column in (*settings.inputs(name), *settings.learns_from(name))}
+    if unused := [name for name in queried.rows.columns if name not in encoded]:
+        log.info("columns of the query left out: %s", name_list(unused))
     served_query = translate_query(spark, resolved, queried.rows)
     divided = divide_into_folds(judged.rows, config.dataset.split)
     shares = compare_shares(judged.rows, summary.rows, config.dataset, judged.cuts_note or divided.note)
     return FittedRows(divided.rows, summary, encoders | divided.encoders, choice, shares, resolved, served_query, refusable_rows)
-
-
-def _log_unused_columns(rows: DataFrame, config: Config) -> None:
-    encoded_columns = {
-        column for name, settings in config.dataset.encoders.items() for column in (*settings.inputs(name), *settings.learns_from(name))
-    }
-    if unused := [name for name in rows.columns if name not in encoded_columns]:
-        log.info("columns of the query left out: %s", name_list(unused))
 
 
 def _write(fitted: FittedRows, queried: QueriedRows, attempt: Attempt) -> Report:
@@ -136,21 +167,17 @@ def _check_and_describe(config: Config, queried: QueriedRows, fitted: FittedRows
     manifest = describe_version(config, attempt, summary, encoders, written, balance, queried.warnings)
     folds = count_rows_of_folds(attempt, written.row_groups, split)
     splits.check_splits({number: manifest.splits[name].rows for number, name in enumerate(SPLITS)}, split)
+    shares = fitted.shares
+    if not shares.said and any(settings.packs for settings in fitted.config.dataset.encoders.values()):
+        # Those of the windows where documents are packed, and nothing is to be said of the rows.
+        windows = {name: split.rows for name, split in manifest.splits.items()}
+        shares = compare_window_shares(windows, sum(summary.rows.values()), fitted.config.dataset)
     updates = {
         "notes": notes,
         "auto_reasons": dict(fitted.choice.reasons),
         "auto_left_out": dict(fitted.choice.left_out),
         "served_query": fitted.served_query,
-        "shares": _final_shares(fitted, manifest),
+        "shares": shares,
         "folds": folds,
     }
     return WrittenAttempt(manifest.model_copy(update=updates), written, summary, fitted.config)
-
-
-def _final_shares(fitted: FittedRows, manifest: Manifest) -> Shares:
-    """The shares of the rows, or those of the windows where documents are packed and nothing is to be said of the rows."""
-    dataset = fitted.config.dataset
-    if fitted.shares.said or not any(settings.packs for settings in dataset.encoders.values()):
-        return fitted.shares
-    windows = {name: split.rows for name, split in manifest.splits.items()}
-    return compare_window_shares(windows, sum(fitted.summary.rows.values()), dataset)

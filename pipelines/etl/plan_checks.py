@@ -5,7 +5,7 @@ A row's hash decides its split and its part, and a condition whether it is kept,
 values. Spark marks each expression as `deterministic` or not.
 
 Spark casts text to numbers by its rules and Java's: 12D, 0x1p4 and NaN are numbers there. In raw tables
-`pipelines.data.sources.text.numbers` says what a number is. A query is the user's, and is not changed: ETL says what it does.
+`pipelines.data.sources.text.misfits` says what a number is. A query is the user's, and is not changed: ETL says what it does.
 """
 
 import logging
@@ -15,6 +15,16 @@ from collections.abc import Iterator
 from pipelines.errors import ConfigError
 from pipelines.spark.plans import JavaObject, child_plans, items, kind, nodes
 
+log = logging.getLogger(__name__)
+
+_NUMBER = re.compile(r"\b(tinyint|smallint|int|bigint|float|double|decimal)\b")
+_MOST_SHOWN = 5
+_UNNAMED = "__auto_generated_subquery_name."
+"""Spark's name for a SELECT in parentheses that has none."""
+_TAKES = (
+    "casts of text: float and double take 12D, 0x1p4, NaN and 1e400, and decimal digits of any script; all of them, as whole numbers do, "
+    "blanks around"
+)
 # It draws a random initialisation vector, but Spark marks it as deterministic.
 _RANDOM = {"aes_encrypt"}
 _FILE_FUNCTIONS = {"input_file_name()", "input_file_block_start()", "input_file_block_length()"}
@@ -42,7 +52,11 @@ _LIMITS = {"GlobalLimit", "LocalLimit", "Offset", "Tail"}
 
 def refuse_nondeterminism(key: str, plan: JavaObject) -> None:
     """Raises ConfigError naming the functions in the plan of the config's `key` that are random or depend on the partitioning."""
-    names = sorted({name for node in nodes(plan) for name in _nondeterministic_calls(node)})
+    names_of_calls = set()
+    for node in nodes(plan):
+        names_of_calls |= {"TABLESAMPLE"} if kind(node) == "Sample" else set()
+        names_of_calls |= {name for expression in _expressions_with_calls(node) for name in _nondeterministic_functions(expression)}
+    names = sorted(names_of_calls)
     if set(names) & _FILE_FUNCTIONS:
         raise ConfigError(
             f"{key}: {', '.join(names)} is of the file that Spark happens to read, which no query of a cached table has; "
@@ -53,13 +67,6 @@ def refuse_nondeterminism(key: str, plan: JavaObject) -> None:
             f"{key}: {', '.join(names)} may give another result each time it is computed, and rows would be lost or come twice; "
             "take a function of the row's values alone, such as pmod(xxhash64(id), 100) < 10"
         )
-
-
-def _nondeterministic_calls(node: JavaObject) -> Iterator[str]:
-    if kind(node) == "Sample":
-        yield "TABLESAMPLE"
-    for expression in _expressions_with_calls(node):
-        yield from _nondeterministic_functions(expression)
 
 
 def _expressions_with_calls(node: JavaObject) -> Iterator[JavaObject]:
@@ -99,54 +106,34 @@ def _is_sorted(plan: JavaObject) -> bool:
     return kind(plan) == "Sort"
 
 
-def _expression_warnings(expression: JavaObject) -> Iterator[str]:
-    if kind(expression) in ("AttributeReference", "Literal"):
-        return
-    if kind(expression) == "WindowExpression" and not expression.windowSpec().orderSpec().isEmpty():
-        window = expression.windowSpec()
-        parts = [*_arguments(expression.windowFunction()), *items(window.partitionSpec()), *items(window.orderSpec())]
-        yield from (warning for part in parts for warning in _expression_warnings(part))
-        return
-    children = list(items(expression.children()))
-    if expression.prettyName() in _SORTS:
-        children = [node for child in children for node in _nodes_below_sort(child)]
-    yield from (warning for child in children for warning in _expression_warnings(child))
-    name = expression.prettyName()
-    if kind(expression) in _CLOCK:
-        yield f"{name}() is another value in every run; write the date out"
-    elif name in _SESSION:
-        yield f"{name}() depends on who runs it, and where; write the value out"
-    elif name in _ORDERED:
-        yield f"{name}() depends on the order of rows; take a function that does not, such as max(), or array_sort() of collect_list()"
-    elif name in _FLOAT_AGGREGATES or (name in _SUMS and any(_is_float(child) for child in children)):
-        yield f"{name} of floating point numbers depends on the order of rows in its last digits; CAST them to DECIMAL, or round the result"
-
-
-def _arguments(function: JavaObject) -> Iterator[JavaObject]:
-    """The arguments of a function over a window. The window's ORDER BY decides which row is first."""
-    return items((function.aggregateFunction() if kind(function) == "AggregateExpression" else function).children())
-
-
 def _nodes_below_sort(expression: JavaObject) -> Iterator[JavaObject]:
     """The nodes below a sort, without an aggregate that collects: sorting makes its result independent of the order of rows."""
     aggregate = kind(expression) == "AggregateExpression" and expression.children().apply(0)
     yield from items(aggregate.children()) if aggregate and aggregate.prettyName() in ("collect_list", "array_agg") else [expression]
 
 
-def _is_float(expression: JavaObject) -> bool:
-    return expression.dataType().typeName() in ("double", "float")
-
-
-log = logging.getLogger(__name__)
-
-_NUMBER = re.compile(r"\b(tinyint|smallint|int|bigint|float|double|decimal)\b")
-_MOST_SHOWN = 5
-_UNNAMED = "__auto_generated_subquery_name."
-"""Spark's name for a SELECT in parentheses that has none."""
-_TAKES = (
-    "casts of text: float and double take 12D, 0x1p4, NaN and 1e400, and decimal digits of any script; all of them, as whole numbers do, "
-    "blanks around"
-)
+def _expression_warnings(expression: JavaObject) -> Iterator[str]:
+    if kind(expression) in ("AttributeReference", "Literal"):
+        return
+    if kind(expression) == "WindowExpression" and not expression.windowSpec().orderSpec().isEmpty():
+        # The window's ORDER BY decides which row is first, so that only the arguments of its function may vary.
+        window, function = expression.windowSpec(), expression.windowFunction()
+        function = function.aggregateFunction() if kind(function) == "AggregateExpression" else function
+        parts = [*items(function.children()), *items(window.partitionSpec()), *items(window.orderSpec())]
+        yield from (warning for part in parts for warning in _expression_warnings(part))
+        return
+    name, children = expression.prettyName(), list(items(expression.children()))
+    if name in _SORTS:
+        children = [node for child in children for node in _nodes_below_sort(child)]
+    yield from (warning for child in children for warning in _expression_warnings(child))
+    if kind(expression) in _CLOCK:
+        yield f"{name}() is another value in every run; write the date out"
+    elif name in _SESSION:
+        yield f"{name}() depends on who runs it, and where; write the value out"
+    elif name in _ORDERED:
+        yield f"{name}() depends on the order of rows; take a function that does not, such as max(), or array_sort() of collect_list()"
+    elif name in _FLOAT_AGGREGATES or (name in _SUMS and any(child.dataType().typeName() in ("double", "float") for child in children)):
+        yield f"{name} of floating point numbers depends on the order of rows in its last digits; CAST them to DECIMAL, or round the result"
 
 
 def text_cast_notes(plan: JavaObject) -> tuple[str, ...]:

@@ -57,8 +57,12 @@ def analyse(spark: SparkSession, config: Config, tables: RawTables) -> tuple[str
     warnings = [f"source.query: {warning}" for warning in sorted(query_warnings)]
     for name in source.expect:
         # The plan of the condition contains that of the query.
-        new_warnings = set(_expectation_warnings(spark, config, name, rows)) - query_warnings
-        warnings += [f"source.expect.{name}: {warning}" for warning in sorted(new_warnings)]
+        key, condition = f"source.expect.{name}", source.expect[name]
+        with source_errors(source, key):
+            check_condition(spark, key, condition, source.tables)
+            plan = query_execution(rows.where(F.expr(condition))).analyzed()
+        refuse_nondeterminism(key, plan)
+        warnings += [f"{key}: {warning}" for warning in sorted(set(plan_warnings(plan)) - query_warnings)]
     with source_errors(source, "dataset.split"):
         splits.assign_split(splits.add_identity(rows, config.dataset.key), config.dataset.split, NO_CUTS)
     return tuple(warnings)
@@ -77,15 +81,6 @@ def _place_warnings(spark: SparkSession, plan: JavaObject, tables: RawTables) ->
             )
         if "modificationTime" in names:
             yield "modificationTime is another one where the files are copied to, and so is the dataset; leave it out"
-
-
-def _expectation_warnings(spark: SparkSession, config: Config, name: str, rows: DataFrame) -> Iterator[str]:
-    key, condition = f"source.expect.{name}", config.source.expect[name]
-    with source_errors(config.source, key):
-        check_condition(spark, key, condition, config.source.tables)
-        plan = query_execution(rows.where(F.expr(condition))).analyzed()
-    refuse_nondeterminism(key, plan)
-    return plan_warnings(plan)
 
 
 # The nodes of statements that only read, in unresolved plans of Spark's parser.
@@ -123,7 +118,8 @@ def run_query(spark: SparkSession, config: Config, is_deterministic: bool) -> Da
     """The query's rows, which fitting and writing both read: they are persisted if they are expensive to compute, or if the query is
     not deterministic."""
     rows = query_rows(spark, config)
-    return rows if is_deterministic and _is_cheap(query_execution(rows).withCachedData()) else rows.persist()
+    is_cheap = is_deterministic and all(kind(node) in _CHEAP_NODES for node in nodes(query_execution(rows).withCachedData()))
+    return rows if is_cheap else rows.persist()
 
 
 def reads_one_table(rows: DataFrame) -> bool:
@@ -178,7 +174,3 @@ def _check_reading(key: str, plan: JavaObject, tables: Collection[str]) -> None:
                 raise ConfigError(
                     f"{key}: source.tables has no {name}; {hint} A query reads only the tables named there, which have checksums"
                 )
-
-
-def _is_cheap(plan: JavaObject) -> bool:
-    return all(kind(node) in _CHEAP_NODES for node in nodes(plan))

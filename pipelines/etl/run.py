@@ -28,10 +28,9 @@ from pipelines.data.versions.manifest import Manifest
 from pipelines.data.versions.raw_inputs import Sources
 from pipelines.data.versions.versions import confirm, open_version
 from pipelines.errors import ConfigError, DatasetError
-from pipelines.etl.identity import encoding_distributions, version_name
+from pipelines.etl.identity import check_unchanged, collect_sources, encoding_distributions, version_name
 from pipelines.etl.make import WrittenAttempt, make
 from pipelines.etl.query import analyse
-from pipelines.etl.read import check_unchanged, collect_sources
 from pipelines.etl.splits.shares import check_shares
 from pipelines.etl.summary import log_notes
 from pipelines.runtime.imports import meanwhile
@@ -120,27 +119,32 @@ def _make_version(
 
 
 def _survey(manifest: Manifest, sources: Sources, written: WrittenAttempt, stages: Stages) -> Survey:
+    """What the page about the data shows. It describes columns of the query, and the folds are not among them."""
     assert stages.spark is not None, "rows have been read"
     summary, refused = written.summary, written.report.samples
-    spark, events = spark_stages(stages.spark, stages.spans), event_log(stages.spark)
-    page_data = summary.samples, summary.contents, refused, stages.seconds
-    # The page describes columns of the query, and the folds are not among them.
     encoders = {name: fitted for name, fitted in manifest.encoders.items() if name not in (manifest.folds.rows if manifest.folds else ())}
     manifest = manifest.model_copy(update={"encoders": encoders})
+    page_data = summary.samples, summary.contents, refused, stages.seconds
+    spark, events = spark_stages(stages.spark, stages.spans), event_log(stages.spark)
     return Survey(written.config, manifest, sources, *page_data, spark, events, summary.values)
 
 
 def _check_output_is_outside(config: Config, tables: RawTables) -> None:
     """Raises ConfigError if ETL's output would become part of a table that it reads."""
     filesystem, folder = storage.locate(config.dataset.path)
-    if not isinstance(filesystem, LocalFileSystem):
-        return
-    for name, table in tables.items():
+    for name, table in tables.items() if isinstance(filesystem, LocalFileSystem) else ():
         if table.would_hold(f"{folder}/{'0' * 12}/manifest.json"):
             raise ConfigError(
                 f"dataset.path: {config.dataset.path} lies where source.tables.{name} is read from, so that each version would "
                 "become raw data; give a folder outside, or a narrower path for the table"
             )
+
+
+def _sweep(attempt: Attempt, folder: str) -> None:
+    """Remove the files of attempts at any version of this dataset that died a day ago or more."""
+    for entry in storage.entries(attempt.filesystem, folder):
+        if _VERSION.fullmatch(entry.base_name):
+            remove_debris(attempt.filesystem, entry.path)
 
 
 def _commit_or_clean_up(work: Callable[[], Manifest], attempt: Attempt, signals: DeferredSignals) -> Manifest:
@@ -172,10 +176,3 @@ def _errors_as_warnings(root: str) -> Iterator[None]:
 def _warn(root: str, error: BaseException) -> None:
     cause = "it was asked to leave" if isinstance(error, SystemExit) else f"{type(error).__name__}: {error}".splitlines()[0]
     log.warning("%s is committed; afterwards %s", root, cause)
-
-
-def _sweep(attempt: Attempt, folder: str) -> None:
-    """Remove the files of attempts at any version of this dataset that died a day ago or more."""
-    for entry in storage.entries(attempt.filesystem, folder):
-        if _VERSION.fullmatch(entry.base_name):
-            remove_debris(attempt.filesystem, entry.path)

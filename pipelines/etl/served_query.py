@@ -8,7 +8,7 @@
 import logging
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import date, timedelta
@@ -46,10 +46,26 @@ from pipelines.etl.splits.splits import exact_column, raw_schema
 from pipelines.runtime.compat.spark import context_is_stopped
 from pipelines.runtime.interrupts import first_signal
 
+log = logging.getLogger(__name__)
+
+_NOT_SERVED = "the model takes the query's columns; the query is not served"
 SAMPLE_ROWS = 2_000
 """Rows of the source; there are at least as many hostile rows."""
 LONGEST_TEXT = 10_000
 """In bytes; hostile rows repeat those of the sample."""
+_MIXED_ROWS = 2_000
+"""Rows with hostile values in several columns, in addition to those with one."""
+_MIXED_SHARE = 0.3
+_TEXTS = (
+    "", " ", " a ", "ß", "İ", "ǆ", "e\u0301", "😀x", "1", "-1", " 1 ", "1.5", "1e3", "abc", "NaN", "true", "\t\n", "%", "'", "9" * 21,
+    "2026-02-29", "2026", "2026-1-2", " 2026-01-02", "2026-01-02T03:04:05", "today", "infinity", "1f", "1d", ".5", "5.", "+1", "0x1f",
+    "1_000", "yes", "t", "on", "TRUE", "no", "y", "0", "\u00a0a\u3000", "\x00", "a\u200bb",
+)  # fmt: skip
+_FLOATS = (0.0, -0.0, 0.1, 0.5, 1.5, 2.5, -0.5, -1.5, 1e300, 5e-324, math.nan, math.inf, -math.inf)
+_AROUND = ("{}", " {}", "{} x", "x{}y")
+_DIGITS = 76
+"""Of decimals: Python rounds to 28 by default, and Spark has up to 38 on either side of the point."""
+_DATES = (date(1, 1, 1), date(1582, 10, 4), date(1969, 12, 31), date(2024, 2, 29), date(9999, 12, 31))
 
 
 @dataclass(frozen=True)
@@ -61,6 +77,72 @@ class TranslatedQuery:
     """Conditions of WHERE on columns that only the target is computed from; only ETL applies them."""
     expressions: list[Expression]
     """All of these, and the query's columns and conditions."""
+
+
+def translate_query(spark: SparkSession, config: Config, rows: DataFrame) -> ServedQuery | None:
+    """The translated query with the conditions for refusing rows; None if the model has to take the query's columns.
+
+    Transient failures, such as a dead process, are raised as in any stage, since a version is made only once.
+    """
+    try:
+        translation = _translate(spark, config, rows)
+        if translation is not None:
+            with duckdb_errors():
+                prove(spark, config, translation)
+            log.info("the model will take rows of %s before the query", translation.query.table)
+    except UntranslatableError as error:
+        log.debug("%s: %s", _NOT_SERVED, error)
+        return None
+    except Exception as error:  # a defect of a library must not prevent the version
+        if first_signal() is not None or context_is_stopped() or fails_any_stage(error):
+            raise
+        log.warning("%s: %s: %s", _NOT_SERVED, type(error).__name__, next(iter(str(error).splitlines()), ""))
+        return None
+    return translation.query if translation else None
+
+
+def _translate(spark: SparkSession, config: Config, rows: DataFrame) -> TranslatedQuery | None:
+    """The query before its comparison with Spark. None if it computes nothing."""
+    if config.source.windows:
+        raise UntranslatableError("source.windows takes several rows together")
+    schemas = {name: raw_schema(spark.table(name)) for name in config.source.tables}
+    branches = rowwise(config.source.sql, {name: schema.names for name, schema in schemas.items()})
+    translations = [_translate_branch(branch, config, rows, schemas[branch.table]) for branch in branches]
+    query = translations[0].query
+    if any(other.query.model_copy(update={"table": query.table}) != query for other in translations):
+        raise UntranslatableError("the parts of its UNION ALL differ")
+    is_plain = all(expression == f'"{name}"' for name, expression in query.columns.items())
+    return None if is_plain and not query.conditions else translations[0]
+
+
+def _translate_branch(branch: Rowwise, config: Config, rows: DataFrame, schema: pa.Schema) -> TranslatedQuery:
+    dataset = config.dataset
+    if len(branch.columns) != len(rows.columns):
+        raise UntranslatableError("its columns are not all known")
+    columns = dict(zip(rows.columns, branch.columns.values(), strict=True))
+    features = {column for name, settings in dataset.features.items() for column in settings.inputs(name)}
+    targets = {column for name, settings in dataset.target.items() for column in settings.inputs(name)}
+    columns_of_features = _columns_read(columns[name] for name in features)
+    carried = {column for name, settings in dataset.passthrough.items() for column in settings.inputs(name)}
+    hidden = _columns_read(columns[name] for name in targets)
+    if shared := hidden & columns_of_features:
+        raise UntranslatableError(f"the target is made of {', '.join(sorted(shared))}, and so are features")
+    hidden |= _columns_read(columns[name] for name in carried) - columns_of_features
+    conditions = {**branch.conditions, **{name: branch.condition(text) for name, text in config.source.expect.items()}}
+    served_conditions = {name: condition for name, condition in conditions.items() if not columns_in(condition) & hidden}
+    columns_taken = columns_of_features | _columns_read(served_conditions.values())
+    query = ServedQuery(
+        table=branch.table,
+        inputs=schema_to_text(pa.schema([field for field in schema if field.name in columns_taken])),
+        columns={name: to_duckdb_sql(columns[name]) for name in rows.columns if name in features},
+        conditions={name: to_duckdb_sql(condition) for name, condition in served_conditions.items()},
+    )
+    where = {name: condition for name, condition in branch.conditions.items() if name not in served_conditions}
+    return TranslatedQuery(query, where, [columns[name] for name in query.columns] + [*served_conditions.values(), *where.values()])
+
+
+def _columns_read(expressions: Iterable[Expression]) -> set[str]:
+    return reduce(or_, map(columns_in, expressions), set())
 
 
 def prove(spark: SparkSession, config: Config, translated: TranslatedQuery) -> None:
@@ -154,92 +236,6 @@ def _compare(duckdb_columns: pa.Table, spark_columns: pa.Table) -> None:
                 raise UntranslatableError(f"{name} is {duckdb_value!r} of DuckDB's, {spark_value!r} of Spark's")
 
 
-log = logging.getLogger(__name__)
-
-_NOT_SERVED = "the model takes the query's columns; the query is not served"
-
-
-def translate_query(spark: SparkSession, config: Config, rows: DataFrame) -> ServedQuery | None:
-    """The translated query with the conditions for refusing rows; None if the model has to take the query's columns.
-
-    Transient failures, such as a dead process, are raised as in any stage, since a version is made only once.
-    """
-    try:
-        translation = _translate(spark, config, rows)
-        if translation is not None:
-            with duckdb_errors():
-                prove(spark, config, translation)
-            log.info("the model will take rows of %s before the query", translation.query.table)
-    except UntranslatableError as error:
-        log.debug("%s: %s", _NOT_SERVED, error)
-        return None
-    except Exception as error:  # a defect of a library must not prevent the version
-        if first_signal() is not None or context_is_stopped() or fails_any_stage(error):
-            raise
-        log.warning("%s: %s: %s", _NOT_SERVED, type(error).__name__, next(iter(str(error).splitlines()), ""))
-        return None
-    return translation.query if translation else None
-
-
-def _translate(spark: SparkSession, config: Config, rows: DataFrame) -> TranslatedQuery | None:
-    """The query before its comparison with Spark. None if it computes nothing."""
-    if config.source.windows:
-        raise UntranslatableError("source.windows takes several rows together")
-    schemas = {name: raw_schema(spark.table(name)) for name in config.source.tables}
-    branches = rowwise(config.source.sql, {name: schema.names for name, schema in schemas.items()})
-    translations = [_translate_branch(branch, config, rows, schemas[branch.table]) for branch in branches]
-    query = translations[0].query
-    if any(other.query.model_copy(update={"table": query.table}) != query for other in translations):
-        raise UntranslatableError("the parts of its UNION ALL differ")
-    is_plain = all(expression == f'"{name}"' for name, expression in query.columns.items())
-    return None if is_plain and not query.conditions else translations[0]
-
-
-def _translate_branch(branch: Rowwise, config: Config, rows: DataFrame, schema: pa.Schema) -> TranslatedQuery:
-    dataset = config.dataset
-    if len(branch.columns) != len(rows.columns):
-        raise UntranslatableError("its columns are not all known")
-    columns = dict(zip(rows.columns, branch.columns.values(), strict=True))
-    features = {column for name, settings in dataset.features.items() for column in settings.inputs(name)}
-    targets = {column for name, settings in dataset.target.items() for column in settings.inputs(name)}
-    columns_of_features = _columns_read(columns[name] for name in features)
-    carried = {column for name, settings in dataset.passthrough.items() for column in settings.inputs(name)}
-    hidden = _columns_read(columns[name] for name in targets)
-    if shared := hidden & columns_of_features:
-        raise UntranslatableError(f"the target is made of {', '.join(sorted(shared))}, and so are features")
-    hidden |= _columns_read(columns[name] for name in carried) - columns_of_features
-    conditions = {**branch.conditions, **{name: branch.condition(text) for name, text in config.source.expect.items()}}
-    served_conditions = {name: condition for name, condition in conditions.items() if not columns_in(condition) & hidden}
-    columns_taken = columns_of_features | _columns_read(served_conditions.values())
-    query = ServedQuery(
-        table=branch.table,
-        inputs=schema_to_text(pa.schema([field for field in schema if field.name in columns_taken])),
-        columns={name: to_duckdb_sql(columns[name]) for name in rows.columns if name in features},
-        conditions={name: to_duckdb_sql(condition) for name, condition in served_conditions.items()},
-    )
-    where = {name: condition for name, condition in branch.conditions.items() if name not in served_conditions}
-    return TranslatedQuery(query, where, [columns[name] for name in query.columns] + [*served_conditions.values(), *where.values()])
-
-
-def _columns_read(expressions: Iterable[Expression]) -> set[str]:
-    return reduce(or_, map(columns_in, expressions), set())
-
-
-_MIXED_ROWS = 2_000
-"""Rows with hostile values in several columns, in addition to those with one."""
-_MIXED_SHARE = 0.3
-_TEXTS = (
-    "", " ", " a ", "ß", "İ", "ǆ", "e\u0301", "😀x", "1", "-1", " 1 ", "1.5", "1e3", "abc", "NaN", "true", "\t\n", "%", "'", "9" * 21,
-    "2026-02-29", "2026", "2026-1-2", " 2026-01-02", "2026-01-02T03:04:05", "today", "infinity", "1f", "1d", ".5", "5.", "+1", "0x1f",
-    "1_000", "yes", "t", "on", "TRUE", "no", "y", "0", "\u00a0a\u3000", "\x00", "a\u200bb",
-)  # fmt: skip
-_FLOATS = (0.0, -0.0, 0.1, 0.5, 1.5, 2.5, -0.5, -1.5, 1e300, 5e-324, math.nan, math.inf, -math.inf)
-_AROUND = ("{}", " {}", "{} x", "x{}y")
-_DIGITS = 76
-"""Of decimals: Python rounds to 28 by default, and Spark has up to 38 on either side of the point."""
-_DATES = (date(1, 1, 1), date(1582, 10, 4), date(1969, 12, 31), date(2024, 2, 29), date(9999, 12, 31))
-
-
 def hostile_rows(sample: pa.Table, names: Iterable[str], literals: Iterable[str]) -> pa.Table:
     """Rows of the sample with a hostile value in one or several of the named columns. The result is deterministic.
 
@@ -283,12 +279,10 @@ def _values(kind: pa.DataType, literals: list[str]) -> list[Any]:
     if types.is_string(kind):
         return [None, *_TEXTS, *(text.format(literal) for literal in literals for text in _AROUND), *(text.upper() for text in literals)]
     if types.is_date32(kind):
-        return [None, *_DATES, *(day + timedelta(step) for day in _days(literals) for step in (-1, 0, 1))]
+        days = []
+        for text in literals:
+            if re.fullmatch(r"[12][0-9]{3}-[0-9]{2}-[0-9]{2}", text):
+                with suppress(ValueError):  # not a date, such as 2026-02-29
+                    days.append(date.fromisoformat(text))
+        return [None, *_DATES, *(day + timedelta(step) for day in days for step in (-1, 0, 1))]
     raise UntranslatableError(f"values of type {kind} are compared with Spark only where the query passes them through unchanged")
-
-
-def _days(literals: list[str]) -> Iterator[date]:
-    for text in literals:
-        if re.fullmatch(r"[12][0-9]{3}-[0-9]{2}-[0-9]{2}", text):
-            with suppress(ValueError):  # not a date, such as 2026-02-29
-                yield date.fromisoformat(text)

@@ -6,21 +6,27 @@ from collections.abc import Iterable
 from contextlib import suppress
 from importlib.metadata import version
 from platform import python_version
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines.config import Config
 from pipelines.data.features import refusal_kind
+from pipelines.data.features.statistics import Statistics
 from pipelines.data.sources.tables import Tables
 from pipelines.data.versions import storage
 from pipelines.data.versions.commit import Attempt, Report
 from pipelines.data.versions.manifest import Balance, FittedEncoder, Folds, Manifest, TableBalance, content_digest, split_summaries
 from pipelines.data.versions.schema import schema_to_text
 from pipelines.errors import DatasetError
-from pipelines.etl.fit import column_profile
 from pipelines.etl.quality import reason_lines, share_text
 from pipelines.etl.statistics.gather import RowSummary
+
+log = logging.getLogger(__name__)
+
+MOST_FREQUENT = 10
+"""Values of a column in its profile."""
 
 
 def describe_version(
@@ -52,6 +58,19 @@ def describe_version(
     )
 
 
+def column_profile(statistics: Statistics) -> dict[str, Any]:
+    """A profile of a raw column, for JSON."""
+    profile: dict[str, Any] = {"rows": statistics.rows, "nulls": statistics.nulls}
+    if statistics.mean is not None:
+        profile |= {name: getattr(statistics, name) for name in ("mean", "deviation", "minimum", "maximum")}
+    if statistics.infinite:
+        profile["infinite"] = statistics.infinite
+    if statistics.counts is not None:
+        frequent = statistics.counts.slice(0, MOST_FREQUENT)
+        profile |= {"distinct": statistics.distinct, "most_frequent": dict(zip(*frequent.to_pydict().values(), strict=True))}
+    return profile
+
+
 def row_counts(tables: Tables, malformed: Report, summary: RowSummary, written: Report) -> Balance:
     """The row counts of each stage, which the commit compares. `written` is without the `malformed` records."""
     refused = Counter[str]()
@@ -63,9 +82,6 @@ def row_counts(tables: Tables, malformed: Report, summary: RowSummary, written: 
     return Balance(
         tables=by_table, query=summary.query_rows, taken=written.accepted, refused=written.refused.total(), made=written.expected_rows
     )
-
-
-log = logging.getLogger(__name__)
 
 
 def log_notes(notes: Iterable[str]) -> None:

@@ -85,9 +85,9 @@ def check_order(rows: DataFrame, windows: WindowSettings, split: Split | None = 
         F.when(order == F.lag(order).over(series), place).alias("tie"),
         F.when(is_return, place).alias("return"),
     )
-    counts = places.agg(
-        F.count("*").alias("rows"), F.count_if("unplaced").alias("unplaced"), *_count_and_first("tie"), *_count_and_first("return")
-    ).head()
+    kinds = ("tie", "return")
+    counts_and_firsts = [column for name in kinds for column in (F.count(name).alias(name), F.min(name).alias(f"first_{name}"))]
+    counts = places.agg(F.count("*").alias("rows"), F.count_if("unplaced").alias("unplaced"), *counts_and_firsts).head()
     assert counts is not None
     if counts["unplaced"]:
         raise SourceError(
@@ -109,10 +109,6 @@ def check_order(rows: DataFrame, windows: WindowSettings, split: Split | None = 
             "test, or give each series to one split"
         )
     return int(counts["rows"])
-
-
-def _count_and_first(name: str) -> tuple[Column, Column]:
-    return F.count(name).alias(name), F.min(name).alias(f"first_{name}")
 
 
 def add_windows(rows: DataFrame, windows: WindowSettings, split: Split | None = None) -> DataFrame:
@@ -143,12 +139,19 @@ def describe_left_out(windows: WindowSettings, rows: int, complete_rows: int) ->
 
 
 def _window_columns(windows: WindowSettings) -> dict[str, Column]:
+    def rolling(column: str, statistic: Statistic) -> Column:
+        """Minimum and maximum have the type of the column; the others are double, as sums of integers might overflow. NaN is left out like
+        NULL, which it is to a served model."""
+        values = exact_column(column)
+        values = F.when(~F.isnan(values.cast("double")), values)
+        return _STATISTICS[statistic](values if statistic in ("min", "max") else values.cast("double"))
+
     series = _series(windows)
     columns = {
         lag_name(column, rows): F.lag(exact_column(column), rows).over(series) for column, counts in windows.lags.items() for rows in counts
     }
     columns |= {
-        rolling_name(column, statistic, rows): _rolling(column, statistic).over(series.rowsBetween(-rows, -1))
+        rolling_name(column, statistic, rows): rolling(column, statistic).over(series.rowsBetween(-rows, -1))
         for column, statistics in windows.rolling.items()
         for statistic, counts in statistics.items()
         for rows in counts
@@ -159,14 +162,6 @@ def _window_columns(windows: WindowSettings) -> dict[str, Column]:
     if windows.horizon:
         columns[FUTURE] = values.over(series.rowsBetween(0, windows.horizon - 1))
     return columns
-
-
-def _rolling(column: str, statistic: Statistic) -> Column:
-    """Minimum and maximum have the type of the column; the others are double, as sums of integers might overflow. NaN is left out like
-    NULL, which it is to a served model."""
-    values = exact_column(column)
-    values = F.when(~F.isnan(values.cast("double")), values)
-    return _STATISTICS[statistic](values if statistic in ("min", "max") else values.cast("double"))
 
 
 def _series(windows: WindowSettings) -> WindowSpec:

@@ -7,7 +7,7 @@
    receives is in its part or there.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
@@ -18,7 +18,6 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.data.features import Encoders, refusal_kind
-from pipelines.data.features.base import Packer
 from pipelines.data.features.raw import is_category
 from pipelines.data.versions import storage
 from pipelines.data.versions.commit import REPORT_SCHEMA, Attempt, Report, merge_reports
@@ -45,7 +44,18 @@ def sort_rows(place: np.ndarray, columns: dict[str, list[np.ndarray]]) -> tuple[
         whole_columns[name] = np.concatenate(pieces)
         pieces.clear()
     order = np.argsort(place)
-    _settle(_repeats(place[order]), whole_columns, order)
+    is_repeat = _repeats(place[order])
+    later_rows = np.flatnonzero(is_repeat)
+    if len(later_rows):  # sort those parts of the order whose rows have the same hash and differ
+        rows = {name: values.reshape(len(values), -1).view(np.uint8) for name, values in whole_columns.items()}
+        differ = np.zeros(len(later_rows), bool)
+        for bytes_of_column in rows.values():
+            differ |= (bytes_of_column[order[later_rows]] != bytes_of_column[order[later_rows - 1]]).any(axis=1)
+        starts = np.flatnonzero(~is_repeat)
+        runs = np.unique(np.searchsorted(starts, later_rows[differ], side="right") - 1)
+        ends = np.append(starts[1:], len(is_repeat))
+        for start, end in zip(starts[runs], ends[runs], strict=True):
+            order[start:end] = sorted(order[start:end], key=lambda row: b"".join(values[row].tobytes() for values in rows.values()))
     return {name: whole_columns.pop(name)[order] for name in list(whole_columns)}, order
 
 
@@ -65,23 +75,6 @@ def window_permutation(rows: int) -> np.ndarray:
 def _repeats(values: np.ndarray) -> np.ndarray:
     """bool, shape (rows,): whether a sorted value equals the one before it."""
     return np.concatenate([[False], values[1:] == values[:-1]]) if len(values) else np.empty(0, bool)
-
-
-def _settle(is_repeat: np.ndarray, columns: dict[str, np.ndarray], order: np.ndarray) -> None:
-    """Sort, in place, those parts of the order whose rows have the same hash and differ. `is_repeat`, by the order, whether a row's hash is
-    that of the row before it."""
-    later_rows = np.flatnonzero(is_repeat)
-    if not len(later_rows):
-        return
-    rows = {name: values.reshape(len(values), -1).view(np.uint8) for name, values in columns.items()}
-    differ = np.zeros(len(later_rows), bool)
-    for bytes_of_column in rows.values():
-        differ |= (bytes_of_column[order[later_rows]] != bytes_of_column[order[later_rows - 1]]).any(axis=1)
-    starts = np.flatnonzero(~is_repeat)
-    runs = np.unique(np.searchsorted(starts, later_rows[differ], side="right") - 1)
-    ends = np.append(starts[1:], len(is_repeat))
-    for start, end in zip(starts[runs], ends[runs], strict=True):
-        order[start:end] = sorted(order[start:end], key=lambda row: b"".join(values[row].tobytes() for values in rows.values()))
 
 
 @dataclass(frozen=True)
@@ -126,6 +119,12 @@ class WritingJob:
     def split_index(self, number: int) -> int:
         """The index of the split of a part."""
         return next(split for split, numbers in self.parts.items() if number in numbers)
+
+    def new_file(self, folder: str, number: int) -> str:
+        """A file for a part, below the folder of the attempt with this name."""
+        split = self.split_index(number)
+        part = number - self.parts[split].start
+        return self.attempt.new_file(f"{folder}-{self.attempt.name}/split={SPLITS[split]}", f"part-{part:05}")
 
 
 def bytes_per_split(rows: DataFrame, counts: dict[int, int], encoders: dict[str, FittedEncoder]) -> dict[int, int]:
@@ -178,26 +177,27 @@ def _write_part(job: WritingJob, batches: Iterator[pa.RecordBatch]) -> Iterator[
                 for chunk in encoded.column(column.name).chunks:
                     encoded_pieces[column.name] += _documents(chunk) if encoders.packer else [to_numpy(column, chunk).copy()]
     if report.accepted and report.refused.total() <= job.allowed:
-        report.expected_rows = _output_rows(encoders.packer, report.accepted, encoded_pieces)
-        place = np.concatenate(places)
-        if job.split_index(number) == TRAIN:
-            _count_classes(encoders.counted, encoded_pieces, report)
+        place, is_train = np.concatenate(places), job.split_index(number) == TRAIN
+        for column in encoders.counted if is_train else ():  # how often each class stands in the values
+            # Row by row, since bincount takes eight bytes for each value.
+            pieces = encoded_pieces[column.name]
+            counts = sum(np.bincount(value.ravel(), minlength=column.cardinality or 0) for piece in pieces for value in piece)
+            report.count_classes(column.name, np.asarray(counts).tolist())
         if encoders.packer:
-            _write_rows(job, number, report, _pack_windows(encoders.packer, place, encoded_pieces))
+            ((name, documents),) = encoded_pieces.items()
+            report.expected_rows = encoders.packer.window_count(report.accepted, sum(map(len, documents)))
+            windows = encoders.packer.windows([documents[row] for row in document_order(place, documents)])
+            _write_rows(job, number, report, {name: windows[window_permutation(len(windows))]})
         else:
+            report.expected_rows = report.accepted
             values, order = sort_rows(place, encoded_pieces)
             _write_rows(job, number, report, values)
             if raw:
-                _write_raw_rows(job, number, report, pa.concat_tables(raw).take(pa.array(order)))
+                file = job.new_file(RAW_ROWS, number)
+                with storage.store_errors(f"{job.attempt.root}/{file}"):
+                    write_raw_rows(job.attempt.filesystem, f"{job.attempt.root}/{file}", pa.concat_tables(raw).take(pa.array(order)))
+                report.raw_rows.append(file)
     yield report.to_batch()
-
-
-def _count_classes(columns: Iterable[TensorColumn], pieces: dict[str, list[np.ndarray]], report: Report) -> None:
-    """Add how often each class stands in the values of a part."""
-    for column in columns:
-        # Row by row, since bincount takes eight bytes for each value.
-        counts = sum(np.bincount(value.ravel(), minlength=column.cardinality or 0) for piece in pieces[column.name] for value in piece)
-        report.count_classes(column.name, np.asarray(counts).tolist())
 
 
 def _documents(lists: pa.ListArray) -> list[np.ndarray]:
@@ -205,37 +205,12 @@ def _documents(lists: pa.ListArray) -> list[np.ndarray]:
     return [values[start:stop].copy() for start, stop in pairwise(offsets.tolist())]
 
 
-def _output_rows(packer: Packer | None, rows: int, pieces: dict[str, list[np.ndarray]]) -> int:
-    """The number of rows that the encoders expect in the part."""
-    if packer is None:
-        return rows
-    return packer.window_count(rows, sum(len(document) for documents in pieces.values() for document in documents))
-
-
-def _pack_windows(packer: Packer, place: np.ndarray, pieces: dict[str, list[np.ndarray]]) -> dict[str, np.ndarray]:
-    """The part's documents as windows."""
-    ((name, documents),) = pieces.items()
-    windows = packer.windows([documents[row] for row in document_order(place, documents)])
-    return {name: windows[window_permutation(len(windows))]}
-
-
 def _write_rows(job: WritingJob, number: int, report: Report, values: dict[str, np.ndarray]) -> None:
     arrays = [from_numpy(column, values.pop(column.name)) for column in job.columns]
     table = pa.Table.from_arrays(arrays, schema=arrow_schema(job.columns))
-    split = job.split_index(number)
+    split, file, attempt = job.split_index(number), job.new_file("data", number), job.attempt
     part = number - job.parts[split].start
-    attempt = job.attempt
-    file = attempt.new_file(f"data-{attempt.name}/split={SPLITS[split]}", f"part-{part:05}")
     with storage.store_errors(f"{attempt.root}/{file}"):
         report.row_groups += write_part(
             attempt.filesystem, attempt.root, file, SPLITS[split], part, job.columns, table, job.row_group_bytes
         )
-
-
-def _write_raw_rows(job: WritingJob, number: int, report: Report, rows: pa.Table) -> None:
-    split = job.split_index(number)
-    attempt = job.attempt
-    file = attempt.new_file(f"{RAW_ROWS}-{attempt.name}/split={SPLITS[split]}", f"part-{number - job.parts[split].start:05}")
-    with storage.store_errors(f"{attempt.root}/{file}"):
-        write_raw_rows(attempt.filesystem, f"{attempt.root}/{file}", rows)
-    report.raw_rows.append(file)

@@ -21,6 +21,16 @@ _MOST_LINES, _MOST_SHOWN = 3, 120
 """Lines about columns that are left out, and characters of each, that the command prints."""
 KeyPath = tuple[str, ...]
 """The keys from the top of a config to a setting: `("dataset", "features", "age")`."""
+Announce = Callable[[Mapping[str, Any]], None]
+"""Takes the sections of a config whose `source` and `dataset` will hardly change any more."""
+LINE_CHARACTERS = 140
+BLOCKS = ({"source"}, {"source", "tables"}, {"source", "expect"}, {"dataset"}, {"dataset", "features"})
+"""Sections with a line for each of their settings, however short they are."""
+ANONYMOUS = ("data", "train", "dataset", "table", "rows")
+"""Names of files that say nothing of the data."""
+Check = Callable[[Mapping[str, Any]], tuple[str, ...]]
+"""Takes the plain values of a config. Raises a LockstepError if ETL or training would refuse it, and returns lines for the reader of the
+command's output."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +42,7 @@ class Draft:
     introduction: tuple[str, ...] = ()
     """Lines of the comment at the top: what the data are."""
     comments: Mapping[KeyPath, str] = field(default_factory=dict)
-    """Reasons by setting. One of a setting that fills one line stands behind it, any other above it, line by line."""
+    """Reasons by setting, empty for none. One of a setting that fills one line stands behind it, any other above it, line by line."""
     assumptions: tuple[str, ...] = ()
     """Doubts, each with what was assumed and how to change it, for the reader of the command's output."""
 
@@ -52,10 +62,6 @@ class Draft:
     def _left_out_lines(self) -> list[str]:
         lines = (line for comment in self.comments.values() for line in comment.splitlines())
         return [line for line in lines if line.startswith(LEFT_OUT)]
-
-
-Announce = Callable[[Mapping[str, Any]], None]
-"""Takes the sections of a config whose `source` and `dataset` will hardly change any more."""
 
 
 @dataclass(frozen=True)
@@ -79,15 +85,11 @@ Drafter = Callable[[Request], Draft | None]
 config can be made of."""
 
 
-LINE_CHARACTERS = 140
-BLOCKS = ({"source"}, {"source", "tables"}, {"source", "expect"}, {"dataset"}, {"dataset", "features"})
-"""Sections with a line for each of their settings, however short they are."""
-
-
 def yaml_text(draft: Draft) -> str:
     """The file: the introduction, then each section. Equal drafts give equal texts."""
     introduction = [f"# {line}".rstrip() for line in draft.introduction]
-    body = [line for key, value in draft.sections.items() for line in _setting((key,), value, draft.comments)]
+    comments = {path: comment for path, comment in draft.comments.items() if comment}
+    body = [line for key, value in draft.sections.items() for line in _setting((key,), value, comments)]
     return "\n".join([*introduction, *body]) + "\n"
 
 
@@ -120,53 +122,36 @@ def _is_block(path: KeyPath, value: Any, comments: Mapping[KeyPath, str]) -> boo
 
 
 def _short_lines(key: str, value: Any) -> list[str]:
-    """A value without lines for its entries: in the line of its key, or as text of several lines below it."""
+    """A value without lines for its entries: in the line of its key, or as text of several lines below it, which YAML joins again. A text
+    that has other white space than single spaces, or begins or ends with some, stays in one line."""
+    if not isinstance(value, str):
+        return [f"{key} {_inline(value)}"]
     indent = " " * (len(key) - len(key.lstrip()) + 2)
-    if isinstance(value, str) and "\n" in value and value == value.strip():
+    if "\n" in value and value == value.strip():
         return [f"{key} |-", *(f"{indent}{line}".rstrip() for line in value.split("\n"))]
-    line = f"{key} {_scalar(value) if isinstance(value, str) else _inline(value)}"
-    if isinstance(value, str) and len(line) > LINE_CHARACTERS and (folded := _wrap_text(value, LINE_CHARACTERS - len(indent))):
-        return [f"{key} >-", *(f"{indent}{line}" for line in folded)]
-    return [line]
-
-
-def _wrap_text(text: str, most_characters: int) -> list[str]:
-    """The text in lines that YAML joins by one space again; empty if it has other white space, or begins or ends with some."""
-    words = text.split(" ")
-    if not all(words) or not text.isprintable():
-        return []
-    lines = [words[0]]
+    text = str(yaml.safe_dump(value, allow_unicode=True, width=float("inf"))).removesuffix("...\n").removesuffix("\n")
+    words = value.split(" ")
+    if len(f"{key} {text}") <= LINE_CHARACTERS or not all(words) or not value.isprintable():
+        return [f"{key} {text}"]
+    lines = [f"{indent}{words[0]}"]
     for word in words[1:]:
-        if len(lines[-1]) + 1 + len(word) > most_characters:
-            lines.append(word)
+        if len(lines[-1]) + 1 + len(word) > LINE_CHARACTERS:
+            lines.append(f"{indent}{word}")
         else:
             lines[-1] += f" {word}"
-    return lines
-
-
-def _scalar(text: str) -> str:
-    """A text as YAML writes it at the end of a line."""
-    return str(yaml.safe_dump(text, allow_unicode=True, width=float("inf"))).removesuffix("...\n").removesuffix("\n")
+    return [f"{key} >-", *lines]
 
 
 def _inline(value: Any) -> str:
     """A value as YAML writes it within a line."""
-    text = yaml.safe_dump([_plain(value)], default_flow_style=True, allow_unicode=True, sort_keys=False, width=float("inf"))
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {key: plain(inner) for key, inner in value.items()}
+        return [plain(inner) for inner in value] if isinstance(value, list | tuple) else value
+
+    text = yaml.safe_dump([plain(value)], default_flow_style=True, allow_unicode=True, sort_keys=False, width=float("inf"))
     return str(text).strip()[1:-1]
-
-
-def _plain(value: Any) -> Any:
-    """Mappings and sequences as the dict and list that YAML knows."""
-    if isinstance(value, Mapping):
-        return {key: _plain(inner) for key, inner in value.items()}
-    return [_plain(inner) for inner in value] if isinstance(value, list | tuple) else value
-
-
-ANONYMOUS = ("data", "train", "dataset", "table", "rows")
-"""Names of files that say nothing of the data."""
-Check = Callable[[Mapping[str, Any]], tuple[str, ...]]
-"""Takes the plain values of a config. Raises a LockstepError if ETL or training would refuse it, and returns lines for the reader of the
-command's output."""
 
 
 def check_output(output: str | Path) -> None:
@@ -192,8 +177,13 @@ def plain_values(draft: Draft) -> dict[str, Any]:
 
 
 def config_path(data: str | Path, output: str | Path) -> Path:
-    """The file to write: `output`, or conf/NAME.yaml with the name of the data."""
-    return Path(output) if str(output) else Path("conf") / f"{_data_name(Path(data))}.yaml"
+    """The file to write: `output`, or conf/NAME.yaml, by the name of the data's file, or of its folder if the file's says nothing of it."""
+    if str(output):
+        return Path(output)
+    path = Path(data)
+    stem = path.name.split(".")[0]
+    name = path.absolute().parent.name if stem.lower() in ANONYMOUS and path.is_file() else stem or path.absolute().name
+    return Path("conf") / f"{_plain_name(name)}.yaml"
 
 
 def pipeline_name(output: Path) -> str:
@@ -204,12 +194,6 @@ def pipeline_name(output: Path) -> str:
 def path_in_config(data: str | Path, home: Path) -> str:
     """The path as typed if it starts at `home`, as the paths of a config do; else the absolute path."""
     return str(data) if Path.cwd() == home or "://" in str(data) else str(Path(data).absolute())
-
-
-def _data_name(data: Path) -> str:
-    """A name for the data: their file's without endings, or the folder's if the file is called as any other is."""
-    stem = data.name.split(".")[0]
-    return _plain_name(data.absolute().parent.name if stem.lower() in ANONYMOUS and data.is_file() else stem or data.absolute().name)
 
 
 def _plain_name(text: str) -> str:

@@ -6,13 +6,13 @@ from pathlib import Path
 from pipelines.config.slices import slice_modules
 from pipelines.errors import ConfigError
 from pipelines.init.draft import Draft, Drafter, Request
-from pipelines.init.media.images import draft_idx, draft_pictures
+from pipelines.init.media.images import draft_pictures
 from pipelines.init.media.labelled_texts import draft_documents, draft_sentences
 from pipelines.init.tables.table_draft import draft_table
 
 _STREAM = re.compile("/dev/stdin|/dev/fd/.*|/proc/[^/]*/fd/.*")
 """What a shell puts in a file's place, which is another one when ETL reads it."""
-_OF_CORE: tuple[Drafter, ...] = (draft_idx, draft_pictures, draft_sentences, draft_documents)
+_OF_CORE: tuple[Drafter, ...] = (draft_pictures, draft_sentences, draft_documents)
 
 
 def drafters() -> list[Drafter]:

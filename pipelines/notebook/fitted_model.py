@@ -56,17 +56,15 @@ class FittedModel:
         inputs = self.model.metadata.get_input_schema().input_names()
         reasons = pa.nulls(len(rows), pa.string())
         if self.dataset.served_query is None:
-            rows, reasons = self._apply_query(rows, inputs)
+            from pipelines.notebook.frame_query import frame_query, query_session  # noqa: PLC0415, it imports Spark
+
+            with query_session(self.config) as spark:
+                query = frame_query(spark, self.config)
+                if not query.is_plain:
+                    (batch,) = rows.to_batches()
+                    rows, reasons = query.apply(spark, batch, inputs)
         values = rows.select([name for name in inputs if name in rows.column_names]).to_pandas()
         return insert_refused(self.model.predict(values), reasons)
-
-    def _apply_query(self, rows: pa.Table, names: list[str]) -> tuple[pa.Table, pa.Array]:
-        from pipelines.notebook.frame_query import frame_query, query_session  # noqa: PLC0415, it imports Spark
-
-        with query_session(self.config) as spark:
-            query = frame_query(spark, self.config)
-            (batch,) = rows.to_batches()
-            return (rows, pa.nulls(len(rows), pa.string())) if query.is_plain else query.apply(spark, batch, names)
 
     @cached_property
     def page(self) -> str:

@@ -60,7 +60,9 @@ class FrameQuery:
         A column that only the target is made of may be missing: it gets a value with which the query keeps rows. Raises SourceError if the
         rows lack another one, or one has another sort of values."""
         selected = [name for name in names if name.lower() in self.branch.columns]
-        hidden = self._columns_read(self._names_of_others()) - self._columns_read(selected)
+        dataset = self.config.dataset  # no feature reads the columns of the target, and those that are carried along
+        other_names = [name for column, settings in {**dataset.target, **dataset.passthrough}.items() for name in settings.inputs(column)]
+        hidden = self._columns_read(other_names) - self._columns_read(selected)
         conditions = {column.lower() for condition in self.branch.conditions.values() for column in columns_in(condition)}
         read = (self._columns_read(selected) | conditions) - hidden
         columns = self.schemas[self.branch.table]
@@ -112,11 +114,6 @@ class FrameQuery:
         finally:
             rows.unpersist()
         return row.asDict() if row else {}
-
-    def _names_of_others(self) -> Iterable[str]:
-        """The query's columns that no feature reads: those of the target, and those that are carried along."""
-        dataset = self.config.dataset
-        return [name for column, settings in {**dataset.target, **dataset.passthrough}.items() for name in settings.inputs(column)]
 
     def _columns_read(self, names: Iterable[str]) -> set[str]:
         """The table's columns, in lower case, that these columns of the query are made of."""

@@ -1,25 +1,53 @@
-"""Writes a data frame as a Parquet file, so that a frame is a raw table like any other."""
+"""Data of `api.fit`: a frame becomes a Parquet file, so that it is a raw table like any other, and the config is drafted from the file, or
+from a path."""
 
 import logging
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from pipelines.config import Config, home
+from pipelines.config.load import parse_with_overrides, with_absolute_paths
 from pipelines.config.messages.wording import show_value
 from pipelines.config.messages.words import name_list
+from pipelines.config.paths import absolute_path
+from pipelines.config.train.defaults import convert_to_task
 from pipelines.errors import SourceError
+from pipelines.init.draft import Request, config_path, pipeline_name, plain_values
+from pipelines.init.drafting import draft_config
+from pipelines.notebook.python_config import task_values
 from pipelines.runtime.atomic import write_file
 
 _MOST_CHARACTERS = 90
 """Of a column's name, to which drafts append what became of it."""
+_NOTE_CHARACTERS = 400
 log = logging.getLogger(__name__)
+
+
+def first_config(data: Any, target: str, overrides: Mapping[str, Any], name: str, task: Any) -> Config:
+    """Draft the config of a path or a frame, with the arguments of `api.fit`, and log what was assumed.
+
+    Raises ConfigError or SourceError if no config can be made."""
+    network = {} if task is None else task_values(task)
+    from_frame = is_frame(data)
+    path = store_frame(data, home() / "data" / "frames") if from_frame else Path(absolute_path(str(data), home()))
+    name = name or ("frame" if from_frame else pipeline_name(config_path(path, "")))
+    draft = draft_config(Request(str(path), target, name))
+    for note in draft.notes:
+        log.warning("%s", shorten(note, _NOTE_CHARACTERS, placeholder=" …"))
+    values = plain_values(draft)
+    if network:
+        drafted = {name: value for name, value in values["task"].items() if name in ("kind", "class_weights")}
+        values, _ = convert_to_task({**values, "task": drafted}, {"kind": "tabular", **network})
+    return with_absolute_paths(parse_with_overrides(values, overrides, f"the settings for {name}"), home())
 
 
 def is_frame(data: Any) -> bool:
@@ -97,31 +125,19 @@ def _plain_column(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
         raise SourceError(f"column {name} of type {kind.value_type} can be stored in no table; convert it, as by .astype(str)")
     if pa.types.is_dictionary(kind):
         return _plain_column(name, column.cast(kind.value_type))
-    if pa.types.is_timestamp(kind):
-        return _microseconds(column)
+    if pa.types.is_timestamp(kind):  # microseconds, rounded down; with a time zone, the moment in UTC
+        column = pc.floor_temporal(column, unit="microsecond") if kind.unit == "ns" else column
+        return column.cast(pa.timestamp("us", "UTC" if kind.tz else None))
     if pa.types.is_interval(kind):
         raise SourceError(f"column {name} of type {kind} can be stored in no table; drop it")
     if pa.types.is_time32(kind):
         column = column.cast(pa.int32())
     if pa.types.is_float16(kind):
         return column.cast(pa.float32())
-    if pa.types.is_unsigned_integer(kind) or pa.types.is_duration(kind) or pa.types.is_time(kind):
-        return to_long(name, column)
+    if pa.types.is_unsigned_integer(kind) or pa.types.is_duration(kind) or pa.types.is_time(kind):  # Spark has no such types
+        try:
+            return column.cast(pa.int64())
+        except pa.ArrowInvalid as error:
+            raise SourceError(f"column {name} of type {column.type} has a value above 2^63 - 1; convert it to text or to float") from error
     large = {pa.large_string(): pa.string(), pa.string_view(): pa.string(), pa.large_binary(): pa.binary(), pa.binary_view(): pa.binary()}
     return column.cast(large[kind]) if kind in large else column
-
-
-def _microseconds(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Times as microseconds, rounded down; with a time zone, as the moment in UTC."""
-    kind = pa.timestamp("us", "UTC" if column.type.tz else None)
-    if column.type.unit == "ns":
-        column = pc.floor_temporal(column, unit="microsecond")
-    return column.cast(kind)
-
-
-def to_long(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Unsigned integers, durations and times of day as long integers: Spark has no such types."""
-    try:
-        return column.cast(pa.int64())
-    except pa.ArrowInvalid as error:
-        raise SourceError(f"column {name} of type {column.type} has a value above 2^63 - 1; convert it to text or to float") from error

@@ -9,7 +9,7 @@ import pyarrow as pa
 from pipelines.config import Config
 from pipelines.data.versions.manifest import SPLITS
 from pipelines.data.versions.plain import commit_arrays, identity_encoders
-from pipelines.data.versions.schema import Role, TensorColumn, schema_to_text
+from pipelines.data.versions.schema import TensorColumn, schema_to_text
 from pipelines.data.versions.versions import Version
 from pipelines.errors import DatasetError
 from pipelines.notebook.python_config import build_config
@@ -18,10 +18,14 @@ from pipelines.notebook.python_config import build_config
 def write_splits(path: str, splits: Mapping[str, Mapping[str, np.ndarray]], target: str, classes: int | None) -> Version:
     """Write arrays by split and column. Raises DatasetError for columns that differ between splits, or that no version can hold."""
     first = _check_splits(splits, target)
-    columns = tuple(_column(name, array, target, classes) for name, array in first.items())
+    columns = []
+    for name, array in first.items():
+        settings: dict[str, Any] = {"dtype": str(array.dtype), "role": "target" if name == target else "feature"}
+        cardinality = classes if name == target else None
+        columns.append(TensorColumn(name=name, shape=array.shape[1:], cardinality=cardinality, **settings))
     encoders = {
         name: encoder.model_copy(update={"state": {"dtype": encoder.column.dtype, "impute": None}})
-        for name, encoder in identity_encoders(columns).items()
+        for name, encoder in identity_encoders(tuple(columns)).items()
     }
     parts = {split: [{name: np.ascontiguousarray(array) for name, array in arrays.items()}] for split, arrays in splits.items()}
     fields = {column.name: pa.from_numpy_dtype(np.dtype(column.dtype)) for column in columns if not column.shape}
@@ -57,10 +61,3 @@ def _check_splits(splits: Mapping[str, Mapping[str, np.ndarray]], target: str) -
 def _forms(arrays: Mapping[str, np.ndarray]) -> dict[str, tuple[np.dtype, tuple[int, ...]]]:
     """Dtype and shape of a row of each column."""
     return {name: (array.dtype, array.shape[1:]) for name, array in arrays.items()}
-
-
-def _column(name: str, array: np.ndarray, target: str, classes: int | None) -> TensorColumn:
-    is_target = name == target
-    role: Role = "target" if is_target else "feature"
-    dtype: Any = str(array.dtype)
-    return TensorColumn(name=name, dtype=dtype, shape=array.shape[1:], role=role, cardinality=classes if is_target else None)

@@ -23,6 +23,12 @@ from pipelines.errors import ConfigError
 
 _TAGS = frozenset({"encoder", "format", "kind"})
 """Settings that name a section's class: a file has them, also where a class has only this value."""
+_LAMBDA = "make_network"
+"""Name of a function that has none."""
+_MOST_CHARACTERS = 10_000
+_INTO_FILE = "write it into a file, such as network.py, and pass the function that you import from there"
+_INSIDE = "make it inside the function"
+Definition = ast.FunctionDef | ast.ClassDef | ast.Lambda
 
 
 def build_config(
@@ -41,15 +47,10 @@ def build_config(
     a task is also a name, or a function that returns the network.
 
     Raises ConfigError with a line for each error. Relative paths start at LOCKSTEP_HOME, by default the current folder."""
-    settings = {"train": train, "tracking": tracking, "export": export, "endpoint": endpoint, "registry": registry}
-    values = config_values({"name": name, "source": source, "dataset": dataset, "task": task, **settings})
+    settings = {"source": source, "dataset": dataset, "task": task_values(task), "train": train, "tracking": tracking}
+    settings |= {"export": export, "endpoint": endpoint, "registry": registry}
+    values = {"name": name, **{section: section_values(value) for section, value in settings.items() if value is not None}}
     return with_absolute_paths(parse(values, "api.Config"), home())
-
-
-def config_values(sections: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of a config, of its sections by name; without those that are None."""
-    values = {name: task_values(value) if name == "task" else section_values(value) for name, value in sections.items()}
-    return {name: value for name, value in values.items() if value is not None}
 
 
 def task_values(task: Any) -> dict[str, Any]:
@@ -71,14 +72,6 @@ def section_values(value: Any) -> Any:
     return [section_values(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
-_LAMBDA = "make_network"
-"""Name of a function that has none."""
-_MOST_CHARACTERS = 10_000
-_INTO_FILE = "write it into a file, such as network.py, and pass the function that you import from there"
-_INSIDE = "make it inside the function"
-Definition = ast.FunctionDef | ast.ClassDef | ast.Lambda
-
-
 def function_task(function: Callable[..., Any]) -> dict[str, Any]:
     """The values of `task` for a function that takes the columns and returns a network.
 
@@ -86,17 +79,12 @@ def function_task(function: Callable[..., Any]) -> dict[str, Any]:
     if not isinstance(function, FunctionType):
         kind = function.__name__ if isinstance(function, type) else type(function).__name__
         raise ConfigError(f"task is {kind}, which is no function; pass one that returns the network, as lambda columns: make(columns)")
-    if _is_importable(function):
+    module = sys.modules.get(function.__module__)
+    is_in_file = function.__module__ != "__main__" and getattr(module, "__file__", None) is not None
+    if is_in_file and getattr(module, function.__qualname__, None) is function:
         return {"kind": f"{function.__module__}:{function.__name__}"}
     text = _Text(function)
     return {"kind": f"__main__:{text.name}", "source": text.write()}
-
-
-def _is_importable(part: Any) -> bool:
-    """Whether a function or a class is found under its name in the module of a file."""
-    module = sys.modules.get(part.__module__)
-    is_file = part.__module__ != "__main__" and getattr(module, "__file__", None) is not None
-    return is_file and getattr(module, part.__qualname__, None) is part
 
 
 class _Text:
@@ -166,7 +154,8 @@ class _Text:
             if len(definitions) == 1:
                 return definitions[0]
         if not codes:  # a class without functions does not say where it stands
-            files = [self._function.__code__.co_filename, *(file for file in linecache.cache if _is_cell(file))]
+            cells = [file for file in linecache.cache if "ipykernel_" in file or file.startswith("<ipython-input")]  # as IPython names them
+            files = [self._function.__code__.co_filename, *cells]
             if classes := [
                 node for file in files for node in _nodes(file) if isinstance(node, ast.ClassDef) and node.name == part.__name__
             ]:
@@ -204,11 +193,6 @@ def _nodes(file: str) -> Iterator[ast.AST]:
     """The nodes of the text of a file or a cell; none if Python does not have it any more."""
     text = "".join(linecache.getlines(file))
     return ast.walk(ast.parse(text)) if text else iter(())
-
-
-def _is_cell(file: str) -> bool:
-    """Whether a file's name is one that IPython gives to a cell."""
-    return "ipykernel_" in file or file.startswith("<ipython-input")
 
 
 def _import_path(value: Any) -> tuple[str, str] | None:

@@ -7,9 +7,9 @@ from pipelines.config.load import parse, with_absolute_paths
 from pipelines.data.sources.base import raw_tables
 from pipelines.data.versions.commit import Attempt, commit
 from pipelines.errors import LockstepError, MismatchError
+from pipelines.etl.identity import collect_sources
 from pipelines.etl.make import make
 from pipelines.etl.query import analyse
-from pipelines.etl.read import collect_sources
 from pipelines.rehearsal.process import RehearsalRequest, RehearsalResult
 from pipelines.rehearsal.sampled_tables import use_samples
 from pipelines.spark.job_endings import driver_errors

@@ -58,6 +58,8 @@ _JVM_STATE = {
     "version": "reflect('java.lang.System', 'getProperty', 'java.specification.version')",
 }
 _REQUIRED = {"locale": "en_US", "time zone": "UTC", "encoding of file names": "UTF-8"}
+PACKAGES = ("numpy", "pandas", "pyarrow", "pydantic")
+_REMEDY = "send an environment with `spark-submit --archives environment.tar.gz#environment`, which cluster/pack.sh makes"
 
 
 def check_python() -> None:
@@ -115,26 +117,18 @@ def check_executor_state(spark: SparkSession, tasks: int) -> None:
     for row in spark.range(0, tasks, 1, tasks).selectExpr(*columns).distinct().collect():
         for name, required in {**_REQUIRED, "version": java_version()}.items():
             if row[name] != required:
-                raise MismatchError(_other_java(name, row[name], required))
+                remedy = "run driver and executors on the same Java"
+                if name != "version":
+                    remedy = (
+                        "take _JAVA_OPTIONS out of their environment, and start Spark with spark.executorEnv.LC_ALL=C.UTF-8 and "
+                        f'{_EXECUTOR_OPTIONS}="{JAVA_OPTIONS}"'
+                    )
+                raise MismatchError(f"the Java of an executor has the {name} {row[name]}, and {required} is needed; {remedy}")
 
 
 def java_version() -> str:
     """Java 19 writes some floating point numbers shorter than Java 17 does, and each version knows another Unicode."""
     return str(jvm().System.getProperty("java.specification.version"))
-
-
-def _other_java(name: str, value: str, required: str) -> str:
-    remedy = (
-        "run driver and executors on the same Java"
-        if name == "version"
-        else "take _JAVA_OPTIONS out of their environment, and start Spark with spark.executorEnv.LC_ALL=C.UTF-8 and "
-        f'{_EXECUTOR_OPTIONS}="{JAVA_OPTIONS}"'
-    )
-    return f"the Java of an executor has the {name} {value}, and {required} is needed; {remedy}"
-
-
-PACKAGES = ("numpy", "pandas", "pyarrow", "pydantic")
-_REMEDY = "send an environment with `spark-submit --archives environment.tar.gz#environment`, which cluster/pack.sh makes"
 
 
 def check_executors(spark: SparkSession, encoding_packages: Iterable[str] = ()) -> None:

@@ -39,6 +39,12 @@ TALKATIVE = (
 NETLIB = "dev.ludovic.netlib"
 JAVA_LOGGERS: list[object] = []
 """Loggers of Java, which loses the level of a logger without references."""
+LOOPBACK = "127.0.0.1"
+REDACTED = (
+    r"(?i)secret|passw(or)?d|token|credential|(access|account|private|api)[._-]?key"  # names, including those of Spark's own pattern
+    r"|://[^/@\s]*:[^/@\s]+@"  # a URL with a login
+)
+"""Spark redacts settings whose name or value matches, in its UI and logs."""
 
 
 def start_context(name: str, worker_modules: tuple[str, ...] = ()) -> SparkContext:
@@ -59,59 +65,41 @@ def start_context(name: str, worker_modules: tuple[str, ...] = ()) -> SparkConte
     with environment_of_new_processes():
         java_signals.listen()
         fix_driver()
-        settings = {} if has_context() else {"spark.app.name": name, **_worker_settings(worker_modules), **_context_settings()}
+        settings = {} if has_context() else {"spark.app.name": name, **_settings(worker_modules)}
         context = SparkContext.getOrCreate(SparkConf().setAll(list(settings.items())))
-    _hush(context)
-    return context
-
-
-def _worker_settings(modules: tuple[str, ...]) -> dict[str, str]:
-    """`progress` replaces Spark's bar, which is drawn even without a terminal. Places of this project's own lines, which Spark would add to
-    its errors, cost several calls of Java for each expression: a tenth of the time in which a table of text is planned."""
-    environment = {"PYTHONPATH": _python_path(), WORKER_MODULES: " ".join(modules), **JOB_MARK}
-    settings = {"spark.ui.showConsoleProgress": "false", "spark.python.sql.dataFrameDebugging.enabled": "false"}
-    return {**settings, **{f"spark.executorEnv.{name}": value for name, value in environment.items()}}
-
-
-def _context_settings() -> dict[str, str]:
-    """Settings that follow the master."""
-    master = _master()
-    java = jvm()
-    parts = (private_settings, quiet_worker_settings, executor_settings)
-    return {"spark.master": master} | {key: value for settings in parts for key, value in settings(java, master).items()}
-
-
-def _master() -> str:
-    """The configured master; in local mode with retries of tasks."""
-    master = str(jvm().System.getProperty("spark.master") or "local[*]")
-    cores = re.fullmatch(r"local(?:\[(\d+|\*)\])?", master)
-    return f"local[{cores[1] or 1},{TRIES}]" if cores else master
-
-
-def _python_path() -> str:
-    package_folder = str(Path(pipelines.__file__).parents[1])
-    return os.pathsep.join(dict.fromkeys([package_folder, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]))
-
-
-def _hush(context: SparkContext) -> None:
-    """Make Spark print only errors, and not those that reach the driver as exceptions."""
+    # Spark prints only errors, and not those that reach the driver as exceptions. netlib reports the absence of native libraries as one.
     context.setLogLevel("ERROR")
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     log4j, util = jvm().org.apache.logging.log4j, jvm().java.util.logging
-    # netlib reports the absence of native libraries as an error.
     netlib = util.Logger.getLogger(NETLIB)
     netlib.setLevel(util.Level.OFF)
     JAVA_LOGGERS[:] = [netlib]
     for logger in TALKATIVE:
         log4j.core.config.Configurator.setLevel(logger, log4j.Level.OFF)
+    return context
 
 
-LOOPBACK = "127.0.0.1"
-REDACTED = (
-    r"(?i)secret|passw(or)?d|token|credential|(access|account|private|api)[._-]?key"  # names, including those of Spark's own pattern
-    r"|://[^/@\s]*:[^/@\s]+@"  # a URL with a login
-)
-"""Spark redacts settings whose name or value matches, in its UI and logs."""
+def _settings(worker_modules: tuple[str, ...]) -> dict[str, str]:
+    """Settings of a new context: those of workers, and those that follow the configured master, in local mode with retries of tasks."""
+    package_folder = str(Path(pipelines.__file__).parents[1])
+    python_path = dict.fromkeys([package_folder, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))])
+    environment = {"PYTHONPATH": os.pathsep.join(python_path), WORKER_MODULES: " ".join(worker_modules), **JOB_MARK}
+    java = jvm()
+    master = str(java.System.getProperty("spark.master") or "local[*]")
+    if cores := re.fullmatch(r"local(?:\[(\d+|\*)\])?", master):
+        master = f"local[{cores[1] or 1},{TRIES}]"
+    settings = {
+        # `stages` replaces Spark's bar, which is drawn even without a terminal.
+        "spark.ui.showConsoleProgress": "false",
+        # Places of this project's own lines, which Spark would add to its errors, cost several calls of Java for each expression: a tenth
+        # of the time in which a table of text is planned.
+        "spark.python.sql.dataFrameDebugging.enabled": "false",
+        **{f"spark.executorEnv.{name}": value for name, value in environment.items()},
+        "spark.master": master,
+    }
+    for settings_of in (private_settings, quiet_worker_settings, executor_settings):
+        settings |= settings_of(java, master)
+    return settings
 
 
 def private_settings(jvm: Any, master: str) -> dict[str, str]:
@@ -122,20 +110,15 @@ def private_settings(jvm: Any, master: str) -> dict[str, str]:
         if not _is_loopback(jvm.System.getenv("SPARK_LOCAL_IP")):
             settings["spark.ui.enabled"] = "false"
         if not jvm.System.getenv("SPARK_LOCAL_DIRS") and not _is_set(jvm, "spark.local.dir"):
-            settings["spark.local.dir"] = _folder(jvm)
+            # A folder that only this user can enter, for shuffled and spilled data, which Spark makes readable to everyone.
+            folder = settings["spark.local.dir"] = tempfile.mkdtemp(prefix="lockstep-spark-")
+            jvm.java.io.File(folder).deleteOnExit()  # by then Spark has removed its own files
     return {key: value for key, value in settings.items() if not _is_set(jvm, key)}
 
 
 def _is_set(jvm: Any, key: str) -> bool:
     """Whether spark-submit or spark-defaults.conf set it."""
     return jvm.System.getProperty(key) is not None
-
-
-def _folder(jvm: Any) -> str:
-    """A folder that only this user can enter, for shuffled and spilled data, which Spark makes readable to everyone."""
-    folder = tempfile.mkdtemp(prefix="lockstep-spark-")
-    jvm.java.io.File(folder).deleteOnExit()  # by then Spark has removed its own files
-    return folder
 
 
 def _is_loopback(address: str | None) -> bool:

@@ -102,15 +102,15 @@ def silence_broken_connections() -> None:
     logging.getLogger().addFilter(_is_not_py4j_error)
 
 
+def _is_not_py4j_error(record: logging.LogRecord) -> bool:
+    return not (record.exc_info and isinstance(record.exc_info[1], Py4JError))
+
+
 def quiet_worker_settings(jvm: Any, master: str) -> dict[str, str]:
     """In local mode, where they print to the user's terminal: the setting that keeps cancelled Python workers from printing a traceback."""
     if not is_local(master) or jvm.System.getProperty(DAEMON_SETTING) is not None:
         return {}
     return {DAEMON_SETTING: "pipelines.runtime.compat.spark_daemon"}
-
-
-def _is_not_py4j_error(record: logging.LogRecord) -> bool:
-    return not (record.exc_info and isinstance(record.exc_info[1], Py4JError))
 
 
 def stop_tasks() -> None:
@@ -119,15 +119,12 @@ def stop_tasks() -> None:
     In a session that somebody else has started, such as a notebook's, other jobs go on.
     """
     with suppress(Py4JError, OSError):
-        if (session := SparkSession.getActiveSession()) and _is_ours(session):
-            session.sparkContext.cancelAllJobs()
+        context = session.sparkContext if (session := SparkSession.getActiveSession()) else None
+        if context and all(context.environment.get(name) == value for name, value in JOB_MARK.items()):
+            context.cancelAllJobs()
     deadline = time.monotonic() + _END_SECONDS
     while (killed := _kill_workers()) and time.monotonic() < deadline:  # again: a task that Spark tried once more starts new ones
         psutil.wait_procs(killed, timeout=_END_SECONDS)
-
-
-def _is_ours(session: SparkSession) -> bool:
-    return all(session.sparkContext.environment.get(name) == value for name, value in JOB_MARK.items())
 
 
 def _kill_workers() -> list[psutil.Process]:
@@ -147,9 +144,6 @@ def _is_in_call(frame: FrameType | None) -> bool:
             return True
         frame = frame.f_back
     return False
-
-
-_MORE_HEAP = "set SPARK_DRIVER_MEMORY to more, such as 4g, and run again"
 
 
 class Signals:
@@ -194,7 +188,8 @@ def driver_errors() -> Iterator[None]:
         if isinstance(error, PySparkRuntimeError) and error.getCondition() == "JAVA_GATEWAY_EXITED":
             fault = java().fault or memory().fault or "for the reason that it printed above; remove it, and run again"
             raise DatasetError(f"Spark's Java driver did not start: {fault}") from error
+        more_heap = "set SPARK_DRIVER_MEMORY to more, such as 4g, and run again"
         # No code of this project stops the context during a job.
         if isinstance(error, Py4JNetworkError | ConnectionError) or context_is_stopped():
-            raise DatasetError(f"Spark's Java driver has died: killed, or out of memory; {memory().fault or _MORE_HEAP}") from error
+            raise DatasetError(f"Spark's Java driver has died: killed, or out of memory; {memory().fault or more_heap}") from error
         raise

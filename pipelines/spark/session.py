@@ -20,7 +20,7 @@ from pipelines.spark.ambient_settings import fix_settings
 from pipelines.spark.context import start_context
 from pipelines.spark.early_start import early_start
 from pipelines.spark.job_endings import JobCancellation
-from pipelines.spark.plans import JavaObject, nodes
+from pipelines.spark.plans import nodes
 
 # The rows depend on these, so they override the cluster's defaults. `ambient` resets all other settings that could change a value.
 CONTENT = {
@@ -63,6 +63,12 @@ SPEED = {
 }
 BATCH_BYTES = 64 * 2**20
 SHORT_ROW_BYTES = BATCH_BYTES // 65_536
+MOST_GENERATED_COLUMNS = 1_000
+"""Rows of more columns are projected by Spark's interpreter."""
+SCAN_CELLS, SCAN_ROWS = 2**19, (64, 4_096)
+"""Cells and rows of a batch that Spark's reader of Parquet decodes at once; the second number of rows is Spark's default."""
+CACHE_CELLS, CACHE_ROWS = 2**21, (64, 10_000)
+"""The same of a batch of cached rows."""
 
 
 def session(name: str) -> SparkSession:
@@ -124,14 +130,6 @@ def weigh_batches(rows: DataFrame, source_row_bytes: float) -> None:
     rows.sparkSession.conf.set("spark.sql.execution.arrow.maxBytesPerBatch", str(2**31 - 1 if unlimited else BATCH_BYTES))
 
 
-MOST_GENERATED_COLUMNS = 1_000
-"""Rows of more columns are projected by Spark's interpreter."""
-SCAN_CELLS, SCAN_ROWS = 2**19, (64, 4_096)
-"""Cells and rows of a batch that Spark's reader of Parquet decodes at once; the second number of rows is Spark's default."""
-CACHE_CELLS, CACHE_ROWS = 2**21, (64, 10_000)
-"""The same of a batch of cached rows."""
-
-
 def suit_columns(rows: DataFrame, is_judged_cheaply: bool = False) -> None:
     """Set what suits the number of columns of these rows, for the plans that Spark makes of them from now on.
 
@@ -139,7 +137,10 @@ def suit_columns(rows: DataFrame, is_judged_cheaply: bool = False) -> None:
     may compute them several times.
     """
     columns = len(rows.columns)
-    is_merged = is_judged_cheaply and columns > MOST_GENERATED_COLUMNS and _only_names_columns(query_execution(rows).analyzed())
+    is_merged = is_judged_cheaply and columns > MOST_GENERATED_COLUMNS
+    if is_merged:
+        # Only if the query computes nothing, so that no expression has a bracket: merged with ours, one could be computed many times.
+        is_merged = all("(" not in node.expressions().mkString(" ") for node in nodes(query_execution(rows).analyzed()))
     for key, value in column_settings(columns, is_merged).items():
         rows.sparkSession.conf.set(key, value)
 
@@ -169,8 +170,3 @@ def rows_per_cached_batch(columns: int) -> int:
     """Rows of a cached batch. Spark makes room for all of them before the first: for 10,000 of 3,000 columns, 240 MB in each task."""
     least, most = CACHE_ROWS
     return max(least, min(most, CACHE_CELLS // max(columns, 1)))
-
-
-def _only_names_columns(plan: JavaObject) -> bool:
-    """Whether a query computes nothing: its expressions have no bracket. Merged with ours, an expression could be computed many times."""
-    return all("(" not in node.expressions().mkString(" ") for node in nodes(plan))

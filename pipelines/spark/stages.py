@@ -42,7 +42,11 @@ class Stages:
             watcher.join()
             self.seconds[name] = round(time.monotonic() - start, 3)
             self.spans[name] = start_time, time.time()
-        self._say(f"{name:10} {self.seconds[name]:6.1f} s", name)
+        line = f"{name:10} {self.seconds[name]:6.1f} s"
+        if is_json():
+            tell("stage", line, stage=name, seconds=self.seconds[name])
+        elif self.seconds[name] >= FIRST_LINE_SECONDS:  # in text, only of a long one, since `log_seconds` names all
+            log.info("%s", line)
 
     def log_seconds(self) -> None:
         """Log the seconds of all stages in one line; as JSON, each has had an event."""
@@ -50,24 +54,20 @@ class Stages:
             stages = ", ".join(f"{name} {seconds:.1f}" for name, seconds in self.seconds.items())
             log.info("seconds   %.1f: %s", sum(self.seconds.values()), stages)
 
-    def _say(self, line: str, name: str) -> None:
-        """Tell of a finished stage; in text, only of a long one, since `log_seconds` names all."""
-        if is_json():
-            tell("stage", line, stage=name, seconds=self.seconds[name])
-        elif self.seconds[name] >= FIRST_LINE_SECONDS:
-            log.info("%s", line)
-
     def _watch(self, name: str, start: float, is_over: Event) -> None:
         progress = Progress(sys.stderr, log.info)
         while not is_over.wait(BAR_SECONDS if progress.on_terminal else LINE_SECONDS):
             seconds = time.monotonic() - start
-            finished, tasks, rows = self._tasks()
+            finished, tasks, rows = self._count_tasks()
             seconds_left = seconds / finished * (tasks - finished) if finished else None
+            rows_text = f", {rows:,} rows, {rows / seconds:,.0f} rows/s" if rows else ""
+            left_text = f", {seconds_left:.0f} s left" if seconds_left is not None else ""
+            state = f"{finished}/{tasks} tasks{rows_text}{left_text}" if tasks else "…"
             values = {"stage": name, "seconds": round(seconds, 1), "rows": rows, "seconds_left": seconds_left and round(seconds_left, 1)}
-            progress.show(finished, tasks, f"{name:10} {seconds:6.1f} s  {_state(finished, tasks, rows, seconds, seconds_left)}", **values)
+            progress.show(finished, tasks, f"{name:10} {seconds:6.1f} s  {state}", **values)
         progress.clear()
 
-    def _tasks(self) -> tuple[int, int, int]:
+    def _count_tasks(self) -> tuple[int, int, int]:
         """Finished and all tasks of Spark's active stages, and the rows that the finished ones have read."""
         if self.spark is None:
             return 0, 0, 0
@@ -77,13 +77,6 @@ class Stages:
         with suppress(Py4JError, OSError):  # a stage that Spark has forgotten
             rows = rows_read(self.spark, [stage.stageId for stage in stages])
         return sum(stage.numCompletedTasks for stage in stages), sum(stage.numTasks for stage in stages), rows
-
-
-def _state(finished: int, tasks: int, rows: int, seconds: float, seconds_left: float | None) -> str:
-    if not tasks:
-        return "…"
-    rows_text = f", {rows:,} rows, {rows / seconds:,.0f} rows/s" if rows else ""
-    return f"{finished}/{tasks} tasks{rows_text}" + (f", {seconds_left:.0f} s left" if seconds_left is not None else "")
 
 
 Spans = Mapping[str, tuple[float, float]]

@@ -13,11 +13,11 @@ from pipelines.config.dataset.dataset import ByFraction, Dataset
 from pipelines.data.features.auto.choice import Choice
 from pipelines.data.versions.manifest import FittedEncoder
 from pipelines.errors import ConfigError
-from pipelines.etl.fit import column_profile
-from pipelines.etl.fit import fit_columns as fit_gathered
+from pipelines.etl.judge import fit_columns as fit_gathered
 from pipelines.etl.splits import splits
 from pipelines.etl.statistics import gather as gathering
 from pipelines.etl.statistics.gather import gather
+from pipelines.etl.summary import column_profile
 from pipelines.runtime.compat.spark import query_execution
 from pipelines.spark.session import BATCH_BYTES, MOST_GENERATED_COLUMNS, column_settings, suit_columns, weigh_batches
 

@@ -12,9 +12,8 @@ from tables import read_tables
 
 from pipelines.config import Config
 from pipelines.errors import ConfigError, SourceError
-from pipelines.notebook.first_config import first_config
 from pipelines.notebook.frame_query import frame_query
-from pipelines.notebook.frames import plain_table
+from pipelines.notebook.frames import first_config, plain_table
 
 ROWS = 300
 DRAW = np.random.default_rng(0)

@@ -16,8 +16,8 @@ from pipelines.config import Config, parse
 from pipelines.data.sources.base import distribute, raw_tables
 from pipelines.data.sources.files import file_table
 from pipelines.errors import ConfigError, SourceError
+from pipelines.etl.identity import check_unchanged
 from pipelines.etl.query import analyse
-from pipelines.etl.run import check_unchanged
 from pipelines.runtime.compat.spark import rows_read
 
 

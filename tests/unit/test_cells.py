@@ -25,8 +25,8 @@ from pyspark.sql.types import (
     TimestampType,
 )  # fmt: skip
 
-from pipelines.data.sources.cells.cell_files import CellFault
-from pipelines.data.sources.cells.cell_table import convert_column, to_record_batch
+from pipelines.data.sources.cell_files import CellFault
+from pipelines.data.sources.cell_table import convert_column, to_record_batch
 from pipelines.data.sources.text.parsed import LINE, PROBLEM, RANGE, RECORD
 
 KINDS: dict[str, DataType] = {

@@ -110,7 +110,7 @@ def test_each_codec_of_python_s_is_one_of_text_or_refused() -> None:
     refused = set()
     for name in names:
         try:
-            check_options("csv", {"encoding": name})
+            check_options("csv", ("encoding",), {"encoding": name})
         except ValueError as error:
             assert "it must be a text encoding that Python supports, such as ISO-8859-1" in str(error)
             refused.add(name)

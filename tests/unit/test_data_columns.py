@@ -18,7 +18,7 @@ from PIL import Image
 from pipelines.config import parse
 from pipelines.data.versions.data_profile import TEXT_LENGTH, Survey
 from pipelines.data.versions.manifest import FittedEncoder, SplitSummary
-from pipelines.etl.fit import column_profile
+from pipelines.etl.summary import column_profile
 from pipelines.report.data_profile.column_profiles import describe_columns, describe_encoder, name_pieces
 from pipelines.report.data_profile.description import describe_data
 from pipelines.report.data_profile.page import MOST_FINDINGS, data_page

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from pipelines.data.sources.cells import workbook as workbooks
-from pipelines.data.sources.cells.cell_files import CellFault
-from pipelines.data.sources.cells.workbook import SheetReader
+from pipelines.data.sources.cell_files import CellFault
 from pipelines.errors import SourceError
+from pipelines.formats.excel import workbook as workbooks
+from pipelines.formats.excel.workbook import SheetReader
 
 openpyxl = pytest.importorskip("openpyxl")
 

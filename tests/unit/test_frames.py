@@ -13,8 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipelines.errors import ConfigError, SourceError
-from pipelines.notebook.first_config import first_config
-from pipelines.notebook.frames import is_frame, plain_table, store_frame
+from pipelines.notebook.frames import first_config, is_frame, plain_table, store_frame
 
 FRAME = pd.DataFrame(
     {

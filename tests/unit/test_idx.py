@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 from tables import idx, write
 
-from pipelines.data.sources.files.idx import read_columns
 from pipelines.errors import SourceError
+from pipelines.formats.idx.table import read_columns
 
 
 @pytest.mark.parametrize(("code", "format"), [(0x08, "B"), (0x09, "b"), (0x0B, "h"), (0x0C, "i"), (0x0D, "f"), (0x0E, "d")])
@@ -20,7 +20,7 @@ def test_every_type_of_number(tmp_path: Path, code: int, format: str) -> None:
 
 
 def test_batches_do_not_matter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipelines.data.sources.files.idx.BATCH_BYTES", 9)
+    monkeypatch.setattr("pipelines.formats.idx.table.BATCH_BYTES", 9)
     paths = [write(tmp_path, "x.gz", gzip.compress(idx(0x08, (5, 2), bytes(range(10))))), write(tmp_path, "y", idx(0x08, (5,), b"abcde"))]
     batches = list(read_columns(paths, pa.schema({"x": pa.binary(), "y": pa.int16(), "row": pa.int32()}), "row"))
     assert [len(batch) for batch in batches] == [3, 2]

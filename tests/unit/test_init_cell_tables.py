@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 from test_init_tables import draft, features, table_settings
 
-from pipelines.data.sources.cells.cell_files import CellFault
-from pipelines.data.sources.cells.workbook import SheetReader
+from pipelines.data.sources.cell_files import CellFault
 from pipelines.errors import SourceError
-from pipelines.init.tables.cell_tables import read_sqlite, type_cells
+from pipelines.formats.excel.workbook import SheetReader
+from pipelines.formats.sqlite.draft import read_sqlite
+from pipelines.init.tables.cell_tables import type_cells
 from pipelines.init.tables.find_table import find_table
 
 ROWS = 400
@@ -140,7 +141,7 @@ def test_a_column_has_the_type_of_nearly_all_of_its_cells(values: Sequence[Any],
 def test_a_database_without_rows_is_one_line(tmp_path: Path, statements: list[str], message: str) -> None:
     path = write_database(tmp_path / "x.db", *statements, rows=3)
     with pytest.raises(SourceError, match=message):
-        read_sqlite([path], path)
+        read_sqlite([path], path, None)
 
 
 def test_a_workbook_without_rows_or_names_is_one_line(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ LAYERS = (
     ("spark",),
     ("etl", "train", "serving.model"),
     ("strategies", "monitor", "serving.batch", "serving.export", "serving.registry"),
-    ("applications",),
+    ("applications", "formats"),
     ("launch",),
     ("serving.http", "doctor", "notebook", "demo", "rehearsal"),
     ("api",),
@@ -32,13 +32,17 @@ LAYERS = (
     ("jobs",),
 )
 STRANGERS = {
-    *((room, "applications") for room in ("launch", "serving.http", "doctor", "notebook", "demo", "rehearsal", "api", "commands", "jobs")),
+    *(
+        (room, slices)
+        for room in ("launch", "serving.http", "doctor", "notebook", "demo", "rehearsal", "api", "commands", "jobs")
+        for slices in ("applications", "formats")
+    ),
     ("etl", "data.loader"),
     ("spark", "tracking"),
     *((room, other) for room in ("train", "strategies", "monitor") for other in ("etl", "spark", "serving.model", "tracking", "report")),
     ("launch", "etl"),
 }
-FOUND_BY_KINDS = (ROOT / "pipelines/applications", ROOT / "pipelines/config/features", ROOT / "pipelines/config/tasks")
+FOUND_BY_KINDS = tuple(ROOT / "pipelines" / name for name in ("applications", "formats", "config/features", "config/tasks"))
 """Packages whose files or folders are found by `config.kinds` and `config.slices`."""
 THIRD_PARTIES = {
     "runtime": {"jinja2", "numpy", "psutil", "safetensors", "torch", "tqdm"},
@@ -49,7 +53,7 @@ THIRD_PARTIES = {
     "data.features": {"PIL", "nibabel", "numpy", "pyarrow", "pydantic", "tokenizers"},
     "data.loader": {"numpy", "pyarrow", "threadpoolctl", "torch"},
     "data.rowwise": {"duckdb", "pyarrow", "sqlglot"},
-    "data.sources": {"bracex", "numpy", "openpyxl", "py4j", "pyarrow", "pyspark", "threadpoolctl", "wcmatch"},
+    "data.sources": {"bracex", "numpy", "py4j", "pyarrow", "pyspark", "threadpoolctl", "wcmatch"},
     "tasks": {"faster_coco_eval", "lightgbm", "numpy", "torch", "torchmetrics", "transformers"},
     "tasks.bind": {"numpy"},
     "tracking": {"mlflow", "numpy", "pandas", "pyarrow"},
@@ -68,6 +72,7 @@ THIRD_PARTIES = {
         *("PIL", "faster_coco_eval", "lightgbm", "matplotlib", "nibabel", "numpy", "pyarrow", "pydantic", "pyspark", "tokenizers"),
         *("threadpoolctl", "torch", "torchmetrics", "transformers"),
     },
+    "formats": {"numpy", "openpyxl", "pyarrow", "pydantic", "pyspark"},
     "launch": {"numpy", "psutil", "pyarrow", "pyspark", "ray", "safetensors", "torch"},
     "serving.http": {"jinja2", "numpy", "pandas", "prometheus_client", "pyarrow", "ray", "starlette", "torch"},
     "doctor": {"packaging"},

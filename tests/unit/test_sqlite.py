@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from tables import raw_table
 
-from pipelines.data.sources.cells.cell_files import CellFault
-from pipelines.data.sources.cells.database import DatabaseReader, check_closed
+from pipelines.data.sources.cell_files import CellFault
 from pipelines.errors import SourceError
+from pipelines.formats.sqlite.database import DatabaseReader, check_closed
 
 
 def database(path: Path, *statements: str) -> str:

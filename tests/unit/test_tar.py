@@ -7,8 +7,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from pipelines.data.sources.files.tar import read_members
 from pipelines.errors import SourceError
+from pipelines.formats.tar.table import read_members
 
 SCHEMA = pa.schema([("path", pa.string()), ("content", pa.binary())])
 FILES = {"a/one.wav": b"1" * 2_000, "a/two.wav": b"", "three": bytes(range(256)) * 20}
@@ -41,7 +41,7 @@ def test_columns_come_as_the_schema_has_them(tmp_path: Path) -> None:
 
 
 def test_large_archives_come_in_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipelines.data.sources.files.tar.BATCH_BYTES", 1_000)
+    monkeypatch.setattr("pipelines.formats.tar.table.BATCH_BYTES", 1_000)
     assert [batch.num_rows for batch in read_members(write(tmp_path / "x.tar"), SCHEMA)] == [1, 2]
 
 
@@ -92,6 +92,6 @@ def test_other_files_are_none(tmp_path: Path, content: bytes) -> None:
 
 
 def test_a_file_that_promises_too_much_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipelines.data.sources.files.tar.MEMBER_BYTES", 1_999)
+    monkeypatch.setattr("pipelines.formats.tar.table.MEMBER_BYTES", 1_999)
     with pytest.raises(SourceError, match=r"a/one.wav has 2,000 bytes"):
         list(read_members(write(tmp_path / "x.tar"), SCHEMA))

@@ -14,7 +14,9 @@ from pipelines.data.features.media_files import UnreadableError
 from pipelines.data.sources.spark_sql import sql_text
 from pipelines.errors import ConfigError
 from pipelines.init.draft import Draft, Request
-from pipelines.init.media.annotated import (
+from pipelines.init.media.class_folders import SPLITS, refuse_target
+from pipelines.init.media.folder_contents import IMAGES, FolderContents, FoundFile, SampledFiles, folder_table, list_contents, spread
+from pipelines.init.media.images import (
     STEM,
     AnnotatedImages,
     AnnotatedRows,
@@ -23,12 +25,10 @@ from pipelines.init.media.annotated import (
     draft_annotated,
     files_in,
     image_choice,
+    look_at_images,
     scale_size,
     train_settings,
 )
-from pipelines.init.media.class_folders import SPLITS, refuse_target
-from pipelines.init.media.folder_contents import IMAGES, FolderContents, FoundFile, SampledFiles, folder_table, list_contents, spread
-from pipelines.init.media.images import look_at_images
 
 LARGEST_SIDE = 320
 SMALL_SIDE = 16

@@ -3,9 +3,9 @@
 import re
 
 from pipelines.data.features.auto.column_facts import ColumnFacts
+from pipelines.init.tables.features_and_task import TableTask
 from pipelines.init.tables.keys_and_groups import Roles, depends_on
 from pipelines.init.tables.target import TargetChoice
-from pipelines.init.tables.task_and_training import TableTask
 
 _USER = re.compile(r"^(user|customer|member|reader|viewer|person|client|reviewer)(_?id)?$", re.IGNORECASE)
 _ITEM = re.compile(r"^(item|movie|film|product|book|song|track|article|game|business|anime|joke)(_?id)?$", re.IGNORECASE)

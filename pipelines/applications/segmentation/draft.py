@@ -34,10 +34,9 @@ from pipelines.config.messages.words import name_list, show_count
 from pipelines.data.features.media_files import UnreadableError
 from pipelines.errors import ConfigError
 from pipelines.init.draft import Draft, Request
-from pipelines.init.media.annotated import AnnotatedImages, AnnotatedRows, ChosenSettings, draft_annotated, train_settings
 from pipelines.init.media.class_folders import refuse_target
 from pipelines.init.media.folder_contents import IMAGES, FolderContents, FoundFile, list_contents, refuse_equal_names, spread
-from pipelines.init.media.images import MOST_UNREADABLE
+from pipelines.init.media.images import MOST_UNREADABLE, AnnotatedImages, AnnotatedRows, ChosenSettings, draft_annotated, train_settings
 
 LARGEST_VOXELS = 2**21
 """The most voxels of an encoded volume. With its mask one takes 6 MB, and a worker holds row groups of 64 rows, 400 MB."""

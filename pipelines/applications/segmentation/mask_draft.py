@@ -15,7 +15,9 @@ from pipelines.config.messages.words import show_count
 from pipelines.data.features.media_files import UnreadableError
 from pipelines.errors import ConfigError
 from pipelines.init.draft import Draft, Request
-from pipelines.init.media.annotated import (
+from pipelines.init.media.class_folders import refuse_target
+from pipelines.init.media.folder_contents import IMAGES, FolderContents, FoundFile, folder_table, list_contents, spread
+from pipelines.init.media.images import (
     STEM,
     AnnotatedImages,
     AnnotatedRows,
@@ -23,12 +25,10 @@ from pipelines.init.media.annotated import (
     draft_annotated,
     files_in,
     image_choice,
+    look_at_images,
     scale_size,
     train_settings,
 )
-from pipelines.init.media.class_folders import refuse_target
-from pipelines.init.media.folder_contents import IMAGES, FolderContents, FoundFile, folder_table, list_contents, spread
-from pipelines.init.media.images import look_at_images
 
 FilePair = tuple[FoundFile, FoundFile]
 """An image and its mask."""

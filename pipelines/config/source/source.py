@@ -1,33 +1,20 @@
 """`source`: raw tables, the query over them, and conditions that its rows must satisfy."""
 
 import re
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, SerializeAsAny, ValidationInfo, field_validator, model_validator
+from pydantic import BeforeValidator, Field, SerializeAsAny, ValidationInfo, field_validator, model_validator
 
 from pipelines.config.dataset.windows import WindowSettings
 from pipelines.config.effects import OnlyWith
 from pipelines.config.kinds import Kinds
 from pipelines.config.section import Fraction, Name, Section, Text
-from pipelines.config.source.table_settings import FORMATS, TableSettings, Value, check_ddl, check_options
-
-ROWS_OF_ONE_FILE = ("csv", "json", "parquet", "text", "excel", "sqlite")
-"""Formats that make each row from one file."""
-
-_WITH_SCHEMA = ("csv", "json", "parquet", "text", "idx", "package", "excel", "sqlite")
-"""Formats whose columns a schema may give."""
-
-
-def _check_file_column(name: str) -> str:
-    if name and not re.fullmatch(r"[A-Za-z]\w{0,99}", name, re.ASCII):
-        raise ValueError("must be a letter and up to 99 more letters, digits and _")
-    return name
-
+from pipelines.config.source.table_settings import FORMATS, Format, TableSettings, Value, check_ddl, check_options
 
 if TYPE_CHECKING:
-    FormatName = str
+    CoreFormat = str
 else:
-    FormatName = Literal[tuple(FORMATS)]
+    CoreFormat = Literal[tuple(FORMATS)]
 
 
 class FileTableSettings(TableSettings):
@@ -49,29 +36,61 @@ class FileTableSettings(TableSettings):
         return (self.path,) if isinstance(self.path, str) else self.path
 
 
+def _takes_schema(table_format: str, _: str) -> bool:
+    settings = Table if table_format in FORMATS else TABLES.class_for(table_format)
+    return not (issubclass(settings, Table) and settings.rules_of(table_format).rows_are_files)
+
+
+def _formats_with_schema() -> tuple[str, ...]:
+    return tuple(name for name, settings in TABLES.by_name.items() if issubclass(settings, Table) and _takes_schema(name, ""))
+
+
 class Table(FileTableSettings):
     """One raw table that Spark reads."""
 
-    format: FormatName
+    own_rules: ClassVar[Format | None] = None
+    """Of a class for one format, which derives from this one: what its settings may say."""
+    format: CoreFormat
     """Format of the files. `csv`, `json`, `parquet`, `text` and `binaryFile` are Spark's; `binaryFile` has one row with `path` and
-    `content` for each file. `tar` has such a row for each file in an archive, `idx` reads the files of MNIST, `excel` a sheet of
-    .xlsx files, `sqlite` a table of SQLite's, and `package` a CSV file inside an installed Python package."""
-    ddl: Annotated[str, OnlyWith(".format", _WITH_SCHEMA)] = Field("", alias="schema")
+    `content` for each file, and `package` reads a CSV file inside an installed Python package."""
+    ddl: Annotated[str, OnlyWith(".format", _formats_with_schema, fits=_takes_schema)] = Field("", alias="schema")
     """Columns as Spark DDL: `age int, workclass string`. Required for CSV, JSON, Excel and SQLite, where an inferred schema would depend on
     the rows.
     A number in CSV and JSON has digits, a sign, a point and an exponent; NaN and Infinity are numbers only where an option names them.
     Keys of JSON match in any case, unless an option admits comments, single quotes or keys without quotes."""
     options: dict[str, Value] = {}
     """Options of Spark's reader for the format."""
-    file_column: Annotated[str, AfterValidator(_check_file_column)] = ""
+    file_column: str = ""
     """Name of a column to add: the path of the row's file, relative to the table's folder, or to that of its glob; of a single file, its
     name. For `csv`, `json`, `parquet`, `text`, `excel` and `sqlite`; rows of `binaryFile` and `tar` have `path`."""
-    sheet: str = Field("", exclude_if=lambda sheet: not sheet)
-    """Of `excel`: the sheet to read; by default the only one that is not hidden."""
-    table: str = Field("", exclude_if=lambda table: not table)
-    """Of `sqlite`: the table or view to read."""
-    query: str = Field("", exclude_if=lambda query: not query)
-    """Of `sqlite`, in place of `table`: a SELECT in SQLite's SQL. It may not use the clock, or chance."""
+
+    def __new__(cls, *_: Any, **values: Any) -> "Table":
+        """In Python, `Table(format="json", …)` is of the class for that format, if it has one."""
+        name = values.get("format")
+        if cls is Table and isinstance(name, str) and name not in FORMATS and issubclass(TABLES.by_name.get(name, Section), Table):
+            return super().__new__(TABLES.by_name[name])
+        return super().__new__(cls)
+
+    @classmethod
+    def rules_of(cls, table_format: str) -> Format:
+        return cls.own_rules or FORMATS[table_format]
+
+    @property
+    def rules(self) -> Format:
+        """What settings of this format may say."""
+        return self.rules_of(self.format)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _settings_are_of_this_format(cls, values: Any) -> Any:
+        known = {name for field, info in cls.model_fields.items() for name in (field, info.alias)}
+        for name in [name for name in values if name not in known and values[name]] if isinstance(values, dict) else ():
+            kinds = [(reader, kind) for reader, kind in TABLES.by_name.items() if issubclass(kind, Table)]
+            readers = [reader for reader, kind in kinds if name in kind.model_fields]
+            if readers:
+                table_format = values.get("format", cls.model_fields["format"].default)
+                raise ValueError(f"{name} is set, which format {table_format} does not read; remove it, or set format: {readers[0]}")
+        return values
 
     @field_validator("ddl")
     @classmethod
@@ -82,28 +101,26 @@ class Table(FileTableSettings):
     @classmethod
     def _options_exist(cls, options: dict[str, Value], validation: ValidationInfo) -> dict[str, Value]:
         if "format" in validation.data:
-            check_options(validation.data["format"], options)
+            check_options(validation.data["format"], cls.rules_of(validation.data["format"]).options, options)
         return options
+
+    @field_validator("file_column")
+    @classmethod
+    def _file_column_is_a_name(cls, name: str) -> str:
+        if name and not re.fullmatch(r"[A-Za-z]\w{0,99}", name, re.ASCII):
+            raise ValueError("must be a letter and up to 99 more letters, digits and _")
+        return name
 
     @model_validator(mode="after")
     def _rows_come_from_one_file(self) -> "Table":
-        if self.file_column and self.format not in ROWS_OF_ONE_FILE:
-            remedy = "select its column path" if self.format in ("binaryFile", "tar") else "remove it"
+        if self.file_column and not self.rules.rows_are_of_one_file:
+            remedy = "select its column path" if self.rules.rows_are_files else "remove it"
             raise ValueError(f"file_column is {self.file_column}, which format {self.format} does not add; {remedy}")
         return self
 
     @model_validator(mode="after")
-    def _has_what_its_format_reads(self) -> "Table":
-        settings = {"sheet": "excel", "table": "sqlite", "query": "sqlite"}
-        if wrong := [name for name, reader in settings.items() if getattr(self, name) and self.format != reader]:
-            raise ValueError(f"{wrong[0]} is set, which format {self.format} does not read; remove it, or set format: {settings[wrong[0]]}")
-        if self.format == "sqlite" and bool(self.table) == bool(self.query):
-            raise ValueError(f"sqlite reads a table or a query ({'both' if self.table else 'neither'} is set); set one of table and query")
-        return self
-
-    @model_validator(mode="after")
     def _text_formats_name_their_columns(self) -> "Table":
-        if FORMATS[self.format].needs_schema and not self.ddl:
+        if self.rules.needs_schema and not self.ddl:
             raise ValueError(f"{self.format} needs a schema, such as `schema: age int, name string`")
         return self
 

@@ -36,14 +36,14 @@ class TableSettings(Section):
 
 
 _DATES = ("dateFormat", "timestampFormat", "timestampNTZFormat", "timeZone", "locale")
-TEXT_OPTIONS = ("encoding", "charset")
+_ENCODINGS = ("encoding", "charset")
 _FOUND = ("pathGlobFilter", "recursiveFileLookup", "modifiedBefore", "modifiedAfter")
 _CSV = (
     "sep", "delimiter", "quote", "escape", "comment", "header", "enforceSchema", "skipRows", "multiLine",
     "ignoreLeadingWhiteSpace", "ignoreTrailingWhiteSpace", "nullValue", "nanValue", "positiveInf", "negativeInf", "emptyValue",
     "maxColumns", "maxCharsPerColumn",
 )  # fmt: skip
-JSON_OPTIONS = (
+_JSON = (
     "multiLine", "primitivesAsString", "allowComments", "allowUnquotedFieldNames", "allowSingleQuotes", "allowNumericLeadingZeros",
     "allowNonNumericNumbers", "allowBackslashEscapingAnyCharacter", "allowUnquotedControlChars",
 )  # fmt: skip
@@ -51,30 +51,37 @@ JSON_OPTIONS = (
 
 @dataclass(frozen=True)
 class Format:
-    implementation: str
-    """`module:Class` of the `pipelines.data.sources.base.RawTable` that reads it."""
+    """What the settings of a table of one format may say."""
+
     options: tuple[str, ...] = ()
     needs_schema: bool = False
+    rows_are_of_one_file: bool = False
+    """Each row is made from one file, whose name may be a column."""
+    rows_are_files: bool = False
+    """The columns are `path` and `content`, and a schema gives no others."""
+    implementation: str = ""
+    """`module:Class` of the `pipelines.data.sources.base.RawTable` that reads it; settings of a class of their own say it themselves."""
 
 
+_TEXT = "pipelines.data.sources.text"
 FORMATS = {
-    "csv": Format("pipelines.data.sources.text.csv:Csv", _CSV + _DATES + TEXT_OPTIONS, needs_schema=True),
-    "json": Format("pipelines.data.sources.text.json:Json", JSON_OPTIONS + _DATES + TEXT_OPTIONS, needs_schema=True),
-    "parquet": Format("pipelines.data.sources.parquet_table:Parquet", ("mergeSchema", "datetimeRebaseMode", "int96RebaseMode", *_FOUND)),
-    "text": Format("pipelines.data.sources.text.text_table:Text", ("wholetext", *TEXT_OPTIONS)),
-    "binaryFile": Format("pipelines.data.sources.files.spark_files:BinaryFile", _FOUND),
-    "idx": Format("pipelines.data.sources.files.idx:Idx"),
-    "package": Format("pipelines.data.sources.text.csv:Csv", _CSV + _DATES + TEXT_OPTIONS),
-    "excel": Format("pipelines.data.sources.cells.excel:Excel", ("header", "skipRows", "nullValue"), needs_schema=True),
-    "sqlite": Format("pipelines.data.sources.cells.sqlite:Sqlite", needs_schema=True),
-    "tar": Format("pipelines.data.sources.files.tar:Tar"),
+    "csv": Format(_CSV + _DATES + _ENCODINGS, needs_schema=True, rows_are_of_one_file=True, implementation=f"{_TEXT}.csv:Csv"),
+    "json": Format(_JSON + _DATES + _ENCODINGS, needs_schema=True, rows_are_of_one_file=True, implementation=f"{_TEXT}.json:Json"),
+    "parquet": Format(
+        ("mergeSchema", "datetimeRebaseMode", "int96RebaseMode", *_FOUND),
+        rows_are_of_one_file=True,
+        implementation="pipelines.data.sources.parquet_table:Parquet",
+    ),
+    "text": Format(("wholetext", *_ENCODINGS), rows_are_of_one_file=True, implementation=f"{_TEXT}.text_table:Text"),
+    "binaryFile": Format(_FOUND, rows_are_files=True, implementation="pipelines.data.sources.files.spark_files:BinaryFile"),
+    "package": Format(_CSV + _DATES + _ENCODINGS, implementation=f"{_TEXT}.csv:Csv"),
 }
-
+"""The core's formats by name. Every other one is a folder of `pipelines.formats`, or of another package."""
 
 _SWITCHES = {
     option.lower()
     for option in (
-        "header", "enforceSchema", "ignoreLeadingWhiteSpace", "ignoreTrailingWhiteSpace", *JSON_OPTIONS, "wholetext", "mergeSchema",
+        "header", "enforceSchema", "ignoreLeadingWhiteSpace", "ignoreTrailingWhiteSpace", *_JSON, "wholetext", "mergeSchema",
         "recursiveFileLookup",
     )
 }  # fmt: skip
@@ -86,9 +93,8 @@ def spark_options(options: Mapping[str, Value]) -> dict[str, str]:
     return {option.lower(): str(value).lower() if isinstance(value, bool) else str(value) for option, value in options.items()}
 
 
-def check_options(table_format: str, options: Mapping[str, Value]) -> None:
+def check_options(table_format: str, supported: tuple[str, ...], options: Mapping[str, Value]) -> None:
     """Raise ValueError for an option that the format does not have, or for a value that is not valid."""
-    supported = FORMATS[table_format].options
     for option, value in options.items():
         if is_secret(option):
             raise ValueError(f"{option} is a secret, {secrets.ELSEWHERE}")
@@ -110,7 +116,7 @@ def _broken_rule(option: str, value: str) -> str:
         return "it must be the separator of values, such as ; or \\t, without double quotes, backslashes or line breaks"
     if option in ("maxcolumns", "maxcharspercolumn") and not value.removeprefix("-").isdecimal():
         return "it must be a whole number"
-    if option in TEXT_OPTIONS and not _encodes_text(value):
+    if option in _ENCODINGS and not _encodes_text(value):
         return "it must be a text encoding that Python supports, such as ISO-8859-1"
     return ""
 
@@ -134,12 +140,21 @@ TYPES = (
 )
 """First words of the types of Spark SQL."""
 _TOKEN = re.compile(r"--[^\n]*|/\*.*?\*/|`(?:[^`]|``)*`|'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|\w+|[^\w\s]", re.DOTALL)
-_COMMENTS = ("--", "/*")
 
 
 def ddl_faults(ddl: str) -> list[str]:
     """Errors of the columns, such as `a: no type intt (did you mean int?)`. Spark itself finds errors that are not found here."""
-    return [fault for column in _columns(ddl) if (fault := _fault(column))] if ddl.strip() else []
+    faults = []
+    for column in _columns(ddl) if ddl.strip() else ():
+        match column:
+            case []:
+                faults.append("a comma has no column before or after it")
+            case [name]:
+                faults.append(f"{show_value(name)} has no type")
+            case [name, kind, *_] if kind.lower() not in TYPES:
+                hint = suggestion(kind, TYPES, "a type of Spark SQL is needed")
+                faults.append(f"{show_value(name)}: no type {show_value(kind)} ({hint})")
+    return faults
 
 
 def check_ddl(ddl: str) -> str:
@@ -157,21 +172,10 @@ def ddl_names(ddl: str) -> list[str]:
 def _columns(ddl: str) -> Iterator[list[str]]:
     """The tokens of each column, without the optional colon after its name."""
     column, depth = list[str](), 0
-    for token in [*(token for token in _TOKEN.findall(ddl) if not token.startswith(_COMMENTS)), ","]:
+    for token in [*(token for token in _TOKEN.findall(ddl) if not token.startswith(("--", "/*"))), ","]:
         depth += (token in "<(") - (token in ">)")
         if token == "," and depth <= 0:
             yield column
             column = []
         elif token != ":" or len(column) != 1:
             column.append(token)
-
-
-def _fault(column: list[str]) -> str:
-    match column:
-        case []:
-            return "a comma has no column before or after it"
-        case [name]:
-            return f"{show_value(name)} has no type"
-        case [name, kind, *_] if kind.lower() not in TYPES:
-            return f"{show_value(name)}: no type {show_value(kind)} ({suggestion(kind, TYPES, 'a type of Spark SQL is needed')})"
-    return ""

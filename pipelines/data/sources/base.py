@@ -81,17 +81,15 @@ RawTables = dict[str, RawTable[Any]]
 
 def raw_tables(source: Source) -> RawTables:
     """The config's tables, not read yet. Raises ConfigError if the class of one cannot be imported."""
-    return {name: _raw_table(name, settings) for name, settings in source.tables.items()}
-
-
-def _raw_table(name: str, settings: TableSettings) -> RawTable[Any]:
-    built_in = FORMATS.get(settings.format)
-    path = built_in.implementation if built_in else settings.implementation
-    try:
-        table_class = import_class(path, RawTable, "a raw table")  # type: ignore[type-abstract]
-    except ValueError as error:
-        raise ConfigError(f"source.tables.{name}.format: {error}") from error
-    return table_class(name, settings)
+    tables: RawTables = {}
+    for name, settings in source.tables.items():
+        built_in = FORMATS.get(settings.format)
+        path = built_in.implementation if built_in else settings.implementation
+        try:
+            tables[name] = import_class(path, RawTable, "a raw table")(name, settings)  # type: ignore[type-abstract]
+        except ValueError as error:
+            raise ConfigError(f"source.tables.{name}.format: {error}") from error
+    return tables
 
 
 Work = TypeVar("Work")

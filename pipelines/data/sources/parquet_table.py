@@ -16,17 +16,32 @@ from pyspark.sql import types as T
 from pyspark.sql.types import StringType, StructField, StructType
 
 from pipelines.config.messages.words import name_list
-from pipelines.data.sources import parquet_columns
 from pipelines.data.sources.base import Rows
 from pipelines.data.sources.files import files
 from pipelines.data.sources.files.folder_columns import check_values, folder_columns, quote_name, resolve_types
 from pipelines.data.sources.files.spark_files import SparkFiles
-from pipelines.data.sources.parquet_columns import NANOSECONDS_UTC, NULL, FileColumns, column_kind, is_nanoseconds
-from pipelines.data.sources.parquet_footers import check_rows, damage, reader_failed
+from pipelines.data.sources.parquet_footers import (
+    NANOSECONDS_UTC,
+    NULL,
+    FileColumns,
+    check_readable,
+    check_rows,
+    check_same_columns,
+    column_kind,
+    damage,
+    file_columns,
+    group_by_types,
+    is_nanoseconds,
+    reader_failed,
+)
 from pipelines.data.sources.text.parsed import FILE, parse_schema
 from pipelines.data.versions.raw_inputs import SourceFile
 from pipelines.errors import SourceError
 
+log = logging.getLogger(__name__)
+
+_SCHEME = "^file:/+"
+"""Of local files, which Spark writes with one slash or with three."""
 _WIDENING: tuple[tuple[T.DataType, ...], ...] = (
     (T.ByteType(), T.ShortType(), T.IntegerType(), T.LongType()),
     (T.FloatType(), T.DoubleType()),
@@ -54,23 +69,21 @@ def wide_type(name: str, kinds: Sequence[tuple[str, T.DataType]]) -> T.DataType:
     for other_path, other in kinds[1:]:
         family = next((types for types in _WIDENING if wide in types and other in types), None)
         if family is None and wide != other:
+            both = (wide, other)
+            decimals = [kind for kind in both if isinstance(kind, T.DecimalType)]
+            castable = "double"
+            if not all(isinstance(kind, T.NumericType) for kind in both):
+                castable = "string"
+            elif decimals and all(isinstance(kind, T.DecimalType) or kind in _WIDENING[0] for kind in both):
+                castable = f"decimal(38,{max(kind.scale for kind in decimals)})"
             raise SourceError(
                 f"column {name} is {wide.simpleString()} in {path} and {other.simpleString()} in {other_path}, where Spark widens only "
                 "integers to integers and floats to doubles; make them tables of their own, and join them in the query: "
-                f"SELECT CAST({name} AS {_castable(wide, other)}) AS {name} … UNION ALL SELECT …, with the same CAST in both"
+                f"SELECT CAST({name} AS {castable}) AS {name} … UNION ALL SELECT …, with the same CAST in both"
             )
         if family is not None and family.index(other) > family.index(wide):
             path, wide = other_path, other
     return wide
-
-
-def _castable(*both: T.DataType) -> str:
-    """A type to which both can be cast."""
-    if not all(isinstance(kind, T.NumericType) for kind in both):
-        return T.StringType().simpleString()
-    decimals = [kind for kind in both if isinstance(kind, T.DecimalType)]
-    integers_else = all(isinstance(kind, T.DecimalType) or kind in _WIDENING[0] for kind in both)
-    return f"decimal(38,{max(kind.scale for kind in decimals)})" if decimals and integers_else else T.DoubleType().simpleString()
 
 
 @dataclass(frozen=True)
@@ -123,12 +136,6 @@ def union_groups(groups: Sequence[Group], declared: T.StructType | None) -> Data
     return reduce(DataFrame.unionAll, [group.rows.select(*selection) for group, selection in zip(groups, selections, strict=True)])
 
 
-log = logging.getLogger(__name__)
-
-_SCHEME = "^file:/+"
-"""Of local files, which Spark writes with one slash or with three."""
-
-
 class Parquet(SparkFiles):
     @cached_property
     def schema(self) -> StructType | None:
@@ -150,7 +157,7 @@ class Parquet(SparkFiles):
         columns = self._file_columns(spark)
         count = check_rows(spark, listing)
         for name in _names(columns):
-            if rounded := next((file for file in columns if parquet_columns.is_nanoseconds(file.kind(name))), None):
+            if rounded := next((file for file in columns if is_nanoseconds(file.kind(name))), None):
                 log.warning(
                     "source.tables.%s: column %s is %s in %s; rounded down to microseconds, as Spark has no nanoseconds",
                     *(self.name, name, rounded.kind(name), rounded.path),
@@ -184,28 +191,27 @@ class Parquet(SparkFiles):
         """The rows without columns but those of folders. Any schema will do for a list of files, and saves Spark from inferring one."""
         return self.reader(spark).schema("_ int").load(list(self.settings.paths))
 
-    def _file_columns(self, spark: SparkSession) -> list[parquet_columns.FileColumns]:
+    def _file_columns(self, spark: SparkSession) -> list[FileColumns]:
         """The columns of each file that the config asks for. Raises SourceError if one is missing, or cannot be read."""
         listing = self._listing(spark)
-        columns = parquet_columns.file_columns(spark, sorted(listing.inputFiles()))
+        columns = file_columns(spark, sorted(listing.inputFiles()))
         types = None if self.schema is None else {field.name.lower(): field.dataType.simpleString() for field in self.schema}
         if columns and types is not None:
             names = [*_names(columns), *(name.lower() for name in listing.columns[1:])]
             if missing := [name for name in types if name not in names]:
                 raise SourceError(f"{self.settings.place} has no column {name_list(missing)}; it has {name_list(names, missing[0])}")
-            columns = [
-                parquet_columns.FileColumns(file.path, {name: file.leaves[name] for name in file.leaves if name in types})
-                for file in columns
-            ]
-        parquet_columns.check_readable(columns, types)
+            columns = [FileColumns(file.path, {name: file.leaves[name] for name in file.leaves if name in types}) for file in columns]
+        check_readable(columns, types)
         if self.options.get("mergeschema", "").lower() != "true":
-            parquet_columns.check_same_columns(columns)
+            check_same_columns(columns)
         return columns
 
-    def _frame(self, spark: SparkSession, columns: list[parquet_columns.FileColumns]) -> DataFrame:
+    def _frame(self, spark: SparkSession, columns: list[FileColumns]) -> DataFrame:
         """The table's columns. Only where files have other types than the table, they are read in groups."""
-        groups, paths = parquet_columns.group_by_types(columns), list(self.settings.paths)
-        if len(groups) <= 1 and not any(self._is_converted(name, parquet_columns.column_kind(columns, name)) for name in _names(columns)):
+        groups, paths = group_by_types(columns), list(self.settings.paths)
+        kinds = [column_kind(columns, name) for name in _names(columns)]
+        are_converted = any(is_nanoseconds(kind) or (kind == NULL and self.schema is not None) for kind in kinds)
+        if len(groups) <= 1 and not are_converted:
             reader = self.reader(spark)
             return self._add_uri((reader if self.schema is None else reader.schema(self.schema)).load(paths))
         read = [group for files in groups for group in self._groups(spark, files, paths if len(groups) == 1 else None)]
@@ -222,38 +228,27 @@ class Parquet(SparkFiles):
             None if self.schema is None else StructType([*self.schema.fields, *added]),
         )
 
-    def _is_converted(self, name: str, kind: str) -> bool:
-        """Whether a column that has the same kind in all files is another in the table."""
-        return parquet_columns.is_nanoseconds(kind) or (kind == parquet_columns.NULL and self.schema is not None)
-
-    def _groups(self, spark: SparkSession, group: list[parquet_columns.FileColumns], paths: list[str] | None) -> Iterator[Group]:
+    def _groups(self, spark: SparkSession, group: list[FileColumns], paths: list[str] | None) -> Iterator[Group]:
         """The group, or its files below each of the table's folders, since Spark makes columns of the folders below one."""
         if paths:
             yield read_group(self.reader(spark), group, self.schema, paths)
             return
-        by_folder: dict[str, list[parquet_columns.FileColumns]] = {}
-        for file in group:
-            by_folder.setdefault(self._table_folder(file.path), []).append(file)
-        for folder, inner in by_folder.items():
-            reader = self.reader(spark).option("basePath", folder) if folder else self.reader(spark)
-            yield read_group(reader, inner, self.schema, [_literal(file.path) for file in inner])
-
-    def _table_folder(self, file: str) -> str:
-        """The table's folder that contains the file; empty if it is named, or matched by a glob."""
-        inner = f"/{_inner(unquote(file))}"
         folders = [re.sub(r"\\(.)", r"\1", path) for path in self.settings.paths]  # a backslash takes the next character as itself
-        return next((folder for folder in folders if inner.startswith(f"/{_inner(folder)}/")), "")
+        by_folder: dict[str, list[FileColumns]] = {}
+        for file in group:
+            inner = f"/{_inner(unquote(file.path))}"
+            folder = next((folder for folder in folders if inner.startswith(f"/{_inner(folder)}/")), "")  # none of a named file
+            by_folder.setdefault(folder, []).append(file)
+        for folder, inner_files in by_folder.items():
+            reader = self.reader(spark).option("basePath", folder) if folder else self.reader(spark)
+            literal_paths = [re.sub(r"([][*?{}\\,])", r"\\\1", unquote(file.path)) for file in inner_files]  # without wildcards
+            yield read_group(reader, inner_files, self.schema, literal_paths)
 
 
-def _names(columns: list[parquet_columns.FileColumns]) -> list[str]:
+def _names(columns: list[FileColumns]) -> list[str]:
     return list(dict.fromkeys(name for file in columns for name in file.leaves))
 
 
 def _inner(path: str) -> str:
     """A path or URI without scheme and slashes at its ends, to be compared."""
     return re.sub("^file:", "", path).strip("/")
-
-
-def _literal(file: str) -> str:
-    """A URI as Spark lists it, as a path for Spark, in which nothing is a wildcard."""
-    return re.sub(r"([][*?{}\\,])", r"\\\1", unquote(file))

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import dropwhile
 from typing import Any
@@ -33,8 +33,16 @@ _JAVA = re.compile(
 _OURS = re.compile(r"^pipelines\.errors\.(\w+): (.*?)(?:\s+SQLSTATE: \w+\s*)?\Z", re.MULTILINE | re.DOTALL)
 
 
+def _causes(error: Py4JJavaError) -> Iterator[Any]:
+    """A Java exception that PySpark does not convert, and its causes."""
+    cause = error.java_exception
+    while cause is not None:
+        yield cause
+        cause = cause.getCause()
+
+
 def error_messages(error: PySparkException | Py4JJavaError) -> list[str]:
-    """The error's message and, of a Java exception that PySpark does not convert, those of its causes."""
+    """The error's message and, of a Java exception, those of its causes."""
     if isinstance(error, PySparkException):
         return [str(error)]
     causes = list(_causes(error))
@@ -48,14 +56,6 @@ def error_condition(error: PySparkException | Py4JJavaError) -> str:
     if isinstance(error, PySparkException):
         return error.getCondition() or ""
     return next(filter(None, map(condition_of_java, _causes(error))), "")
-
-
-def _causes(error: Py4JJavaError) -> Iterator[Any]:
-    """The Java exception and its causes."""
-    cause = error.java_exception
-    while cause is not None:
-        yield cause
-        cause = cause.getCause()
 
 
 def lockstep_error(messages: list[str]) -> errors.LockstepError | None:
@@ -94,8 +94,6 @@ _FILE_COLUMN = (
     "; of text, and of Parquet files with different types, there is no _metadata: set file_column of the table to a name, and select that "
     "column"
 )
-_COLON = "Relative path in absolute URI"
-"""Hadoop's message for a colon in a file's name."""
 
 
 @contextmanager
@@ -111,18 +109,38 @@ def source_errors(source: Source, sql_key: str = "") -> Iterator[None]:
             raise cause from error
         condition, tables = error_condition(error), raw_tables(source)
         failed = [table for table in tables.values() if table.reader_failed(error)]
-        if (condition.startswith(_FILES) or failed) and (damage := _damage(tables.values())):
-            raise SourceError(damage) from error
+        spark = SparkSession.getActiveSession()
+        if spark and (condition.startswith(_FILES) or failed):
+            for table in tables.values():
+                if damage := table.damage(spark):
+                    raise SourceError(f"source.tables.{table.name}: {damage}") from error
         if condition.startswith(_FILES):
             raise SourceError(f"{_table_prefix(messages, source)}{summary_line(messages)}; {_remedy(messages)}") from error
         if condition.startswith(_QUERY) or (sql_key and condition):
             hint = _FILE_COLUMN if "_metadata" in messages[0] else ""
-            key = sql_key or _sql_key(messages[0], source)
+            key = sql_key or _key_of_shown_sql(messages[0], source)
             raise SourceError(f"{key}: {summary_line(messages)}{sql_position(messages[0])}{hint}") from error
         if failed:
             names = ", ".join(f"source.tables.{table.name}" for table in failed)
             raise SourceError(f"{names}: Spark cannot read what Arrow can: {summary_line(messages)}; write the files again") from error
         raise
+
+
+def _table_prefix(messages: list[str], source: Source) -> str:
+    """`source.tables.name: ` of the table whose file a message names, or nothing."""
+    for name, table in source.tables.items():
+        places = [re.split(r"[*?\[{]", path.removeprefix("file:"), maxsplit=1)[0].lstrip("/") for path in table.paths]
+        if any(place in message for place in places for message in messages):
+            return f"source.tables.{name}: "
+    return ""
+
+
+def _key_of_shown_sql(message: str, source: Source) -> str:
+    """The key of the SQL whose line Spark shows."""
+    context = SQL_CONTEXT.search(message)
+    keys = {"source.query": source.sql, **{f"source.expect.{name}": condition for name, condition in source.expect.items()}}
+    matching = [key for key, sql in keys.items() if context and context[3] in sql]
+    return " or ".join(matching) or ("source.query or source.expect" if source.expect else "source.query")
 
 
 def fails_any_stage(error: Exception) -> bool:
@@ -137,7 +155,12 @@ def fails_any_stage(error: Exception) -> bool:
 def _machine_error(messages: list[str]) -> DatasetError | None:
     """The error for a full disk or dead processes."""
     if any("No space left on device" in message for message in messages):
-        return DatasetError(full_disk(_shuffle_folder(), "Spark shuffles", SPARK_DISK_REMEDY))
+        spark = SparkSession.getActiveSession()
+        folder = "an executor's disk"  # which its worker chose
+        if not spark or str(spark.sparkContext.master).startswith("local"):
+            configured = spark.sparkContext.getConf().get("spark.local.dir") if spark else None
+            folder = os.environ.get("SPARK_LOCAL_DIRS") or configured or "/tmp"
+        return DatasetError(full_disk(folder, "Spark shuffles", SPARK_DISK_REMEDY))
     if any(death in message for message in messages for death in _DEATHS):
         return DatasetError(
             "a process of Spark died each time it came to the same rows: killed, or out of memory; "
@@ -147,25 +170,9 @@ def _machine_error(messages: list[str]) -> DatasetError | None:
 
 
 def _remedy(messages: list[str]) -> str:
-    if any(_COLON in message for message in messages):
+    if any("Relative path in absolute URI" in message for message in messages):
         return "Hadoop reads no file with a colon in its name; rename it, or put the files into a tar archive"
     return "write the file again, or leave it out"
-
-
-def _damage(tables: Iterable[RawTable[Any]]) -> str:
-    """The first damaged table, its file and the fault, where the format can tell; empty if there is none."""
-    spark = SparkSession.getActiveSession()
-    for table in tables:
-        if spark and (damage := table.damage(spark)):
-            return f"source.tables.{table.name}: {damage}"
-    return ""
-
-
-def _shuffle_folder() -> str:
-    spark = SparkSession.getActiveSession()
-    if spark and not str(spark.sparkContext.master).startswith("local"):
-        return "an executor's disk"  # which its worker chose
-    return os.environ.get("SPARK_LOCAL_DIRS") or (spark.sparkContext.getConf().get("spark.local.dir") if spark else None) or "/tmp"
 
 
 @contextmanager
@@ -192,35 +199,13 @@ def table_errors(table: RawTable[Any]) -> Iterator[None]:
                 f"{absent[1]} is the executors' Python, and not on this machine, where Spark plans source.tables.{table.name}; correct "
                 "PYSPARK_PYTHON, or unpack its archive here as well: mkdir environment && tar -xf environment.tar.gz -C environment"
             ) from error
-        raise _name_table(table.name, lockstep_error(messages) or SourceError(_cannot_be_read(error, messages, table))) from error
-
-
-def _cannot_be_read(error: Exception, messages: list[str], table: RawTable[Any]) -> str:
-    spark = SparkSession.getActiveSession()
-    if spark and table.reader_failed(error) and (damage := table.damage(spark)):
-        return damage
-    return f"{table.settings.place} cannot be read: {summary_line(messages)}; {_remedy(messages)}"
+        spark = SparkSession.getActiveSession()
+        damage = table.damage(spark) if spark and not lockstep_error(messages) and table.reader_failed(error) else ""
+        unreadable = damage or f"{table.settings.place} cannot be read: {summary_line(messages)}; {_remedy(messages)}"
+        raise _name_table(table.name, lockstep_error(messages) or SourceError(unreadable)) from error
 
 
 def _name_table(name: str, error: LockstepError) -> LockstepError:
     """Prefix the error with the table's key, unless it has it."""
     key = f"source.tables.{name}"
     return error if str(error).startswith(key) else type(error)(f"{key}: {error}")
-
-
-def _sql_key(message: str, source: Source) -> str:
-    """The key of the SQL whose line Spark shows."""
-    context = SQL_CONTEXT.search(message)
-    keys = {"source.query": source.sql, **{f"source.expect.{name}": condition for name, condition in source.expect.items()}}
-    matching = [key for key, sql in keys.items() if context and context[3] in sql]
-    return " or ".join(matching) or ("source.query or source.expect" if source.expect else "source.query")
-
-
-def _table_prefix(messages: list[str], source: Source) -> str:
-    """`source.tables.name: ` of the table whose file a message names, or nothing."""
-    for name, table in source.tables.items():
-        for path in table.paths:
-            place = re.split(r"[*?\[{]", path.removeprefix("file:"), maxsplit=1)[0].lstrip("/")
-            if any(place in message for message in messages):
-                return f"source.tables.{name}: "
-    return ""

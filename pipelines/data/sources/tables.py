@@ -1,14 +1,13 @@
 """Reads all tables of a config once, registers their valid rows as views, and returns their malformed records."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.data.sources.base import RawTable, RawTables, Rows
+from pipelines.data.sources.base import RawTables, Rows
 from pipelines.data.sources.source_errors import table_errors
 from pipelines.data.sources.text.json_keys import key_notes
 from pipelines.data.sources.text.parsed import KEY_COLUMNS, KEYLESS, LINE, ORIGIN, PROBLEM, RANGE, RECORD, UNKNOWN
@@ -46,35 +45,25 @@ def read_tables(spark: SparkSession, tables: RawTables, prepare: Callable[[DataF
     for name, table in tables.items():
         with table_errors(table):
             table_rows = table.rows(spark)
-            prepare(table_rows.rows)
+            valid = rows = table_rows.rows
+            prepare(rows)
             if table_rows.count is None:
-                table_rows.rows.persist()
-            problems = _problem_counts(table_rows)
-            notes += _notes(table, table_rows)
+                rows.persist()
+            problems = _count_problems(table_rows)
+            if table_rows.ranges and UNKNOWN in rows.columns:
+                notes += _notes_on_keys(table.name, rows)
             parsed[name], handed_on[name] = sum(problems.values()), problems.get(None, 0)
             if not parsed[name]:
                 raise SourceError(f"{table.settings.place} holds no rows; give a path that does")
-        valid = table_rows.rows
         if table_rows.ranges:
-            valid = valid.where(F.col(PROBLEM).isNull()).drop(*ORIGIN, *KEY_COLUMNS)
+            valid = rows.where(F.col(PROBLEM).isNull()).drop(*ORIGIN, *KEY_COLUMNS)
         if handed_on[name] < parsed[name]:
             malformed.append(_select_malformed(spark, name, table_rows))
         valid.createOrReplaceTempView(f"`{name}`")
     return Tables(parsed, handed_on, tuple(notes), reduce(DataFrame.unionByName, malformed) if malformed else None)
 
 
-def _notes(table: RawTable[Any], table_rows: Rows) -> list[str]:
-    """Notes on the keys of JSON, from rows that Spark has cached."""
-    rows = table_rows.rows
-    if not table_rows.ranges or UNKNOWN not in rows.columns:
-        return []
-    is_keyless = F.col(PROBLEM).isNull() & F.col(KEYLESS)
-    row = rows.where(is_keyless | F.col(UNKNOWN).isNotNull()).agg(F.count_if(is_keyless), F.collect_list(UNKNOWN)).first()
-    assert row is not None, "an aggregate has a row"
-    return list(key_notes(table.name, row[1], row[0], [name for name in rows.columns if name not in (*ORIGIN, *KEY_COLUMNS)]))
-
-
-def _problem_counts(table: Rows) -> dict[str | None, int]:
+def _count_problems(table: Rows) -> dict[str | None, int]:
     """The number of records by fault, with valid ones under None. This action materialises the table."""
     if not table.ranges:
         return {None: table.rows.count() if table.count is None else table.count}
@@ -82,15 +71,21 @@ def _problem_counts(table: Rows) -> dict[str | None, int]:
     return {row[PROBLEM]: row["count"] for row in rows.groupBy(PROBLEM).count().collect()}
 
 
+def _notes_on_keys(name: str, rows: DataFrame) -> Iterator[str]:
+    """Notes on the keys of JSON, from rows that Spark has cached."""
+    is_keyless = F.col(PROBLEM).isNull() & F.col(KEYLESS)
+    row = rows.where(is_keyless | F.col(UNKNOWN).isNotNull()).agg(F.count_if(is_keyless), F.collect_list(UNKNOWN)).first()
+    assert row is not None, "an aggregate has a row"
+    return key_notes(name, row[1], row[0], [column for column in rows.columns if column not in (*ORIGIN, *KEY_COLUMNS)])
+
+
 def _select_malformed(spark: SparkSession, name: str, table: Rows) -> DataFrame:
     """Select a table's malformed records: reason, record, source as `path:line`, or `path:line+byte` in ranges inside a file."""
     places = [(number, part.file.path, part.start) for number, part in enumerate(table.ranges)]
     origins = spark.createDataFrame(places, f"{RANGE} int, path string, start long")
-    source = F.concat(
-        F.col("path"), F.lit(":"), F.col(LINE), F.when(F.col("start") > 0, F.concat(F.lit("+"), F.col("start"))).otherwise(F.lit(""))
-    )
-    return (
-        table.rows.where(F.col(PROBLEM).isNotNull())
-        .join(F.broadcast(origins), RANGE)
-        .select(F.concat(F.lit(f"{name}: "), F.col(PROBLEM)).alias("reason"), F.col(RECORD).alias("record"), source.alias("source"))
+    offset = F.when(F.col("start") > 0, F.concat(F.lit("+"), F.col("start"))).otherwise(F.lit(""))
+    source = F.concat(F.col("path"), F.lit(":"), F.col(LINE), offset)
+    records = table.rows.where(F.col(PROBLEM).isNotNull()).join(F.broadcast(origins), RANGE)
+    return records.select(
+        F.concat(F.lit(f"{name}: "), F.col(PROBLEM)).alias("reason"), F.col(RECORD).alias("record"), source.alias("source")
     )

@@ -93,26 +93,20 @@ def count_rows_of_folds(attempt: Attempt, groups: Sequence[RowGroup], split: Spl
 
 def check_folds(folds: Folds, split: FoldSplit) -> None:
     """Raises SourceError if a fold has no rows."""
-    if isinstance(split, ByTimeFold):
-        _check_time_folds(folds, split)
-        return
-    more = f"more groups of {split.group}" if split.group else "more rows"
     for name, counts in folds.rows.items():
-        if empty := [str(number) for number, rows in enumerate(counts, 1) if not rows]:
-            raise SourceError(
-                f"dataset.split.folds is {split.folds}, but no row of {sum(counts):,} is in {name} {name_list(empty)}; give fewer folds, "
-                f"or {more}"
-            )
-
-
-def _check_time_folds(folds: Folds, split: ByTimeFold) -> None:
-    bounds = ["", *split.fold_starts, ""]
-    for number, rows in enumerate(folds.rows[split.columns[0]], 1):
-        if not rows:
+        empty = [number for number, rows in enumerate(counts, 1) if not rows]
+        if empty and isinstance(split, ByTimeFold):
+            bounds, number = ["", *split.fold_starts, ""], empty[0]
             periods = [f"from {bounds[number - 1]}"] * (number > 1) + [f"before {bounds[number]}"] * (number < split.folds)
             raise SourceError(
                 f"dataset.split.fold_starts: no row has {split.time} {' and '.join(periods)}, which is fold {number} of {split.folds}; "
                 "leave that start out, or give others"
+            )
+        if empty:
+            more = f"more groups of {split.group}" if split.group else "more rows"
+            numbers = name_list([str(number) for number in empty])
+            raise SourceError(
+                f"dataset.split.folds is {split.folds}, but no row of {sum(counts):,} is in {name} {numbers}; give fewer folds, or {more}"
             )
 
 

@@ -111,20 +111,33 @@ def check_groups_have_one_value(rows: DataFrame, split: ByFraction | ByFold) -> 
 def assign_split(rows: DataFrame, split: Split, cuts: Cuts | None = None) -> DataFrame:
     """The rows with SPLIT; rows without a split are refused. `cuts` are those of `stratify` for the same rows, which are computed if they
     are not given."""
-    if isinstance(split, ByFraction) and split.stratify:
-        return _split_by_cuts(rows, split, cuts or stratify(rows, split))
     if isinstance(split, ByFraction):
-        return rows.withColumn(SPLIT, _split_by_fraction(rows, split))
+        return _split_by_fraction(rows, split, (cuts or stratify(rows, split)) if split.stratify else None)
     if isinstance(split, ByTimeFold):
         is_placed = exact_column(split.time).isNotNull()
         return refuse(rows.withColumn(SPLIT, F.lit(TRAIN)), F.when(~is_placed, F.lit(f"split: {split.time} is NULL")))
     if isinstance(split, ByFold):
-        return rows.withColumn(SPLIT, F.lit(TRAIN))  # `folds` divides it
+        return rows.withColumn(SPLIT, F.lit(TRAIN))  # `fold_assignment` divides it
     if isinstance(split, ByColumn):
-        number, reason = _split_by_column(split), f"split: {split.by} is not train, validation or test"
+        published, moved = _column_split_number(split), hash_share("split", F.col(ROW)) < _limit(Fraction(str(split.validation)))
+        number = F.when((published == TRAIN) & moved, VALIDATION).otherwise(published)
+        reason = f"split: {split.by} is not train, validation or test"
     else:
         number, reason = split_by_time(rows, split), f"split: {split.time} is NULL"
     return refuse(rows.withColumn(SPLIT, number), F.when(F.col(SPLIT).isNull(), F.lit(reason)))
+
+
+def _split_by_fraction(rows: DataFrame, split: ByFraction, cuts: Cuts | None) -> DataFrame:
+    unit = split_hash(rows, split)
+    share = hash_share("split", unit)
+    if cuts is None:
+        train, validation, _ = _shares(split)
+        number = F.when(share < _limit(train), TRAIN).when(share < _limit(train + validation), VALIDATION).otherwise(TEST)
+        return rows.withColumn(SPLIT, number)
+    by_stratum = F.broadcast(rows.sparkSession.createDataFrame(cuts.table))
+    number = F.when(share < F.col(FIRST_CUT), TRAIN).when(share < F.col(SECOND_CUT), VALIDATION).otherwise(TEST)
+    placed = rows.withColumn(STRATUM, stratum_hash(rows, split)).join(by_stratum, STRATUM, "left").withColumn(SPLIT, number)
+    return placed.drop(STRATUM, FIRST_CUT, SECOND_CUT)
 
 
 def split_number(rows: DataFrame, split: ByColumn | ByTime | ByTimeFold) -> Column:
@@ -165,34 +178,14 @@ def assign_part(rows: DataFrame, parts: dict[int, range]) -> DataFrame:
     return rows.withColumns({PART: F.coalesce(refused_part, *parts_of_splits).cast("int"), PLACE: _hash_with_salt("place", F.col(ROW))})
 
 
-def _split_by_fraction(rows: DataFrame, split: ByFraction) -> Column:
-    share, (train, validation, _) = hash_share("split", split_hash(rows, split)), _shares(split)
-    return F.when(share < _limit(train), TRAIN).when(share < _limit(train + validation), VALIDATION).otherwise(TEST)
-
-
 def _shares(split: ByFraction) -> list[Fraction]:
     shares = [Fraction(str(fraction)) for fraction in (split.train, split.validation, split.test)]
     return [share / sum(shares) for share in shares]
 
 
-def _split_by_cuts(rows: DataFrame, split: ByFraction, cuts: Cuts | None) -> DataFrame:
-    assert cuts is not None, "the split is stratified"
-    share = hash_share("split", split_hash(rows, split))
-    by_stratum = F.broadcast(rows.sparkSession.createDataFrame(cuts.table))
-    number = F.when(share < F.col(FIRST_CUT), TRAIN).when(share < F.col(SECOND_CUT), VALIDATION).otherwise(TEST)
-    placed = rows.withColumn(STRATUM, stratum_hash(rows, split)).join(by_stratum, STRATUM, "left").withColumn(SPLIT, number)
-    return placed.drop(STRATUM, FIRST_CUT, SECOND_CUT)
-
-
 def stratum_hash(rows: DataFrame, split: ByFraction | ByFold) -> Column:
     """The hash of a row's value of `split.stratify`; NULL is a value, too."""
     return _hash("stratum", rows, (split.stratify,))
-
-
-def _split_by_column(split: ByColumn) -> Column:
-    moved = hash_share("split", F.col(ROW)) < _limit(Fraction(str(split.validation)))
-    published = _column_split_number(split)
-    return F.when((published == TRAIN) & moved, VALIDATION).otherwise(published)
 
 
 def _column_split_number(split: ByColumn) -> Column:

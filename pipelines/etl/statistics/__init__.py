@@ -1,10 +1,10 @@
 """One pass over the rows, which counts them and gathers the statistics that encoders need.
 
-1. `partition`    runs in Spark's tasks.
-2. `summaries`    makes one summary of all partitions', column by column; Spark sums the value counts where they are many.
-3. `gather`       merges both on the driver, into a `row_summary`.
-4. `key_hashes`   tells whether a key repeats. For the page about the data, `row_sample` samples rows, `value_counts` counts the values of
-                  categories in every split, and `leakage` finds features that several splits have.
+1. `partition`    runs in Spark's tasks, and makes one summary of all partitions', column by column; Spark sums the value counts where they
+                  are many. It also tells whether a key repeats.
+2. `gather`       merges both on the driver.
+3. For the page about the data, `row_sample` samples rows, `value_counts` counts the values of categories in every split, and `leakage`
+                  finds features that several splits have.
 
 All of it is exact, so the result does not depend on partitions or their order. The samples decide nothing else.
 """

@@ -40,6 +40,11 @@ from pipelines.etl.statistics.partition import (
     summarize_partition,
 )
 
+# Up to this many counts are summed by the driver, without a shuffle; more are summed by Spark.
+COUNTS_ON_DRIVER = 2_000_000
+# Spark then returns only the most frequent values: at least this many for each column, or more for a larger `max_size`.
+DISTINCT_ON_DRIVER = 1_000_000
+
 
 @dataclass(frozen=True)
 class RowSummary:
@@ -69,12 +74,6 @@ class RowSummary:
         return sum(self.rows.values()) + sum(self.refused.values())
 
 
-# Up to this many counts are summed by the driver, without a shuffle; more are summed by Spark.
-COUNTS_ON_DRIVER = 2_000_000
-# Spark then returns only the most frequent values: at least this many for each column, or more for a larger `max_size`.
-DISTINCT_ON_DRIVER = 1_000_000
-
-
 def gather(rows: DataFrame, dataset: Dataset, missing_in: Collection[str] = (), most_rows: float = math.inf) -> RowSummary:
     """Count all rows, `most_rows` or fewer, and describe those whose SPLIT is TRAIN and that are not refused. In the columns `missing_in`,
     NULL and NaN of all splits are counted."""
@@ -87,7 +86,9 @@ def gather(rows: DataFrame, dataset: Dataset, missing_in: Collection[str] = (), 
     task_results = pass_rows.mapInArrow(
         partial(summarize_partition, column_needs, hashed_columns, list(missing_in), bool(dataset.key)), GATHERED
     )
-    collect = _collect_in_one_job if most_rows * _counts_of_a_row(dataset, column_needs) <= COUNTS_ON_DRIVER else _collect
+    # About the most counts of a row: one of each column, and the terms of a text.
+    most_terms = sum(settings.length for settings in dataset.encoders.values() if isinstance(settings, TermsSettings))
+    collect = _collect_in_one_job if most_rows * (len(column_needs) + most_terms) <= COUNTS_ON_DRIVER else _collect
     counting = VocabularySettings | SequenceSettings | TermsSettings
     most = max([DISTINCT_ON_DRIVER, *(settings.max_size for settings in dataset.encoders.values() if isinstance(settings, counting))])
     summaries, keys_repeat, counted, distinct = collect(task_results, dataset, most)
@@ -159,11 +160,6 @@ def _column_sql(column: str, kind: pa.DataType, needed: frozenset[str]) -> str:
         return column
     beginning = f"substring({column}, 1, {TEXT_LENGTH})" if is_text(kind) else f"CASE WHEN {column} IS NOT NULL THEN true END"
     return f"{beginning} AS {column}"
-
-
-def _counts_of_a_row(dataset: Dataset, column_needs: Needs) -> int:
-    """About the most counts of a row: one of each column, and the terms of a text."""
-    return len(column_needs) + sum(settings.length for settings in dataset.encoders.values() if isinstance(settings, TermsSettings))
 
 
 def _sum_counts(task_results: DataFrame, number_of_counts: int, most: int) -> tuple[pa.Table, dict[str, int]]:

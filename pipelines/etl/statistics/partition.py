@@ -27,9 +27,19 @@ from pipelines.etl.statistics import leakage, row_sample, value_counts
 
 Needs = dict[str, frozenset[str]]
 
+# Tasks return the count of a value, a column's summary as JSON with the number of its counts, or the hashes of a bucket of keys.
+GATHERED = "column string, value string, count bigint, summary string, hashes binary"
+_NAMES = ["column", "value", "count", "summary", "hashes"]
+VALUES = "__values"
+"""The name of the summary of `value_counts`, which is of all columns."""
+MISSING = "__missing"
+"""The name of the NULL and NaN by column."""
 # A task returns its counts and hashes after this many rows or counts of terms, which bounds the distinct values that it holds.
 _ROWS_BETWEEN_DRAINS = 4_000_000
 _TERMS_BETWEEN_DRAINS = 2_000_000
+BUCKETS = 256
+_BUCKET_BITS = 8
+_ROWS_PER_TASK = 4_000_000
 
 
 def summarize_partition(
@@ -98,21 +108,6 @@ def count_name(column: str, need: str) -> str:
     return f"{need}\n{column}" if term_rule(need) else column
 
 
-# Tasks return the count of a value, a column's summary as JSON with the number of its counts, or the hashes of a bucket of keys.
-GATHERED = "column string, value string, count bigint, summary string, hashes binary"
-_NAMES = ["column", "value", "count", "summary", "hashes"]
-VALUES = "__values"
-"""The name of the summary of `value_counts`, which is of all columns."""
-MISSING = "__missing"
-"""The name of the NULL and NaN by column."""
-_COMBINERS: dict[str, Callable[[Any, Any], Any]] = {
-    ROW: row_sample.merge_samples,
-    ALIKE: leakage.combine_contents,
-    VALUES: value_counts.combine_counts,
-}
-"""How other summaries than those of raw columns are combined, by name."""
-
-
 def summary_batch(summaries: dict[str, Any], counted: dict[str, int]) -> pa.RecordBatch:
     """The row of each summary."""
     texts = [json.dumps(summary) for summary in summaries.values()]
@@ -149,18 +144,24 @@ def _combine(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield summary_batch(summaries, counts)
 
 
+def _combine_pair(name: str, first: Any, second: Any) -> Any:
+    """The summary of two partitions together."""
+    combiners: dict[str, Callable[[Any, Any], Any]] = {
+        ROW: row_sample.merge_samples,
+        ALIKE: leakage.combine_contents,
+        VALUES: value_counts.combine_counts,
+    }
+    if name in combiners:
+        return combiners[name](first, second)
+    if name in (SPLIT, MISSING):
+        return np.add(first, second).tolist()
+    return Counter(first) + Counter(second) if name == REASON else combine_summaries([first, second])
+
+
 def merge_summaries(results: pa.Table) -> dict[str, Any]:
     """Summaries by column, of few rows of GATHERED."""
     rows = results.filter(pc.is_valid(results["summary"]))
     return {row["column"]: json.loads(row["summary"]) for batch in _combine(iter(rows.to_batches())) for row in batch.to_pylist()}
-
-
-def _combine_pair(name: str, first: Any, second: Any) -> Any:
-    if name in (SPLIT, MISSING):
-        return np.add(first, second).tolist()
-    if name in _COMBINERS:
-        return _COMBINERS[name](first, second)
-    return Counter(first) + Counter(second) if name == REASON else combine_summaries([first, second])
 
 
 def collect_summaries(gathered: DataFrame) -> tuple[dict[str, Any], int]:
@@ -168,11 +169,6 @@ def collect_summaries(gathered: DataFrame) -> tuple[dict[str, Any], int]:
     by_column = gathered.where("summary IS NOT NULL").repartition(gathered.sparkSession.sparkContext.defaultParallelism, "column")
     rows = by_column.mapInArrow(_combine, GATHERED).select("column", "summary", "count").collect()
     return {row.column: json.loads(row.summary) for row in rows}, sum(row["count"] for row in rows)
-
-
-BUCKETS = 256
-_BUCKET_BITS = 8
-_ROWS_PER_TASK = 4_000_000
 
 
 class KeyHashes:

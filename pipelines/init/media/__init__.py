@@ -1,9 +1,7 @@
-"""Data that are no table. `contents` lists them, and says of which kind their files are.
+"""Data that are no table. `folder_contents` lists them, says of which kind their files are, and samples them.
 
-1. `pictures`: files in class folders, in one folder or one archive, which `file_table` samples. `classes` gets classes and splits from
-   folders or names, and `folder_tables` writes the parts of a config that all files with classes share.
-2. `annotated` writes the parts of a config that images with masks and images with boxes share.
-3. `idx_images`: the files of MNIST and its kin.
-4. `sentences` and `documents`: lines with a label, and texts in class folders. `text_files` reads their beginnings, and finds encodings
-   and the files of each split; `texts` chooses the features of texts with classes.
+1. `class_folders` gets classes and splits from folders or names, and writes the parts of a config that all files with classes share.
+2. `images`: images in class folders, and what images with masks and images with boxes share.
+3. `labelled_texts`: texts in class folders, and lines with a label. `text_files` reads their beginnings, and finds encodings and the files
+   of each split.
 """

@@ -23,7 +23,8 @@ SPLITS = {
 LISTED_CLASSES = 20
 """The most classes that an expectation lists."""
 LEAST_ROWS = 20
-_NUMBER_AT_END = r"[_. -]?[0-9]+$"
+EPOCHS = ((100_000, 5), (10_000, 10), (1_000, 20), (0, 40))
+"""Least rows of the training split, and the epochs for that many."""
 
 
 @dataclass(frozen=True)
@@ -120,8 +121,7 @@ def check_class_counts(path: str, counts: Counter[str], unit: str) -> None:
 
 
 def split_setting(splits: Sequence[str], train_rows: int, column: str, counts: Counter[str]) -> dict[str, Any]:
-    """`dataset.split`: by the column `split` where the data have splits, else by a hash. If a class has few rows, each split gets some:
-    `column` is that of the classes."""
+    """`dataset.split`: by the column `split` where there is one, else by a hash, in strata of the classes' `column` if one has few rows."""
     if not splits:
         stratify = {"stratify": column} if min(counts.values()) < FEW_ROWS else {}
         return {"train": 0.8, "validation": 0.1, "test": 0.1, **stratify}
@@ -148,13 +148,18 @@ def _folder_classes(files: Sequence[FoundFile], depth: int, outside: tuple[str, 
         return None
     level = levels[-1]
     _refuse_masks(files, level, names[level])
-    above = [f"{name_list(names[number][:3])}" for number in levels[:-1]]
-    assumptions = [f"the class is the folder nearest to the file ({name_list(names[level][:3])}), not {text}" for text in above]
+    assumptions = [
+        f"the class is the folder nearest to the file ({name_list(names[level][:3])}), not {name_list(names[number][:3])}"
+        for number in levels[:-1]
+    ]
     split_expression, train_files = "", 0
     splits: tuple[str, ...] = ()
     if split_level is not None:
         split_by_folder = folder_splits(names[split_level])
-        split_expression = _rename_splits(f"element_at(folders, {split_level - depth - 1})", split_by_folder)
+        split_expression = f"element_at(folders, {split_level - depth - 1})"
+        if any(split != name for name, split in split_by_folder.items()):
+            cases = " ".join(f"WHEN {sql_text(name)} THEN {sql_text(split)}" for name, split in split_by_folder.items())
+            split_expression = f"CASE {split_expression} {cases} END"
         splits = tuple(split for split in ("train", "validation", "test") if split in split_by_folder.values())
         train_files = sum(split_by_folder[file.folders[split_level]] == "train" for file in files)
     counts = Counter(file.folders[level] for file in files)
@@ -164,59 +169,39 @@ def _folder_classes(files: Sequence[FoundFile], depth: int, outside: tuple[str, 
 
 def _name_classes(files: Sequence[FoundFile], outside: tuple[str, ...]) -> Classes | None:
     """Classes by the beginning of names, up to the first `_`, `-` or `.` where all have as many of them, else up to a number."""
-    stems = [file.name.rpartition("/")[2].rpartition(".")[0] for file in files]
-    starts = [re.sub(_NUMBER_AT_END, "", stem) for stem in stems]
-    for separator in "_-.":
+    starts = [re.sub(r"[_. -]?[0-9]+$", "", file.stem) for file in files]
+    for separator, literal in (("_", "_"), ("-", "-"), (".", "\\\\.")):
         parts = [start.split(separator) for start in starts]
-        if len({len(words) for words in parts}) == 1 and len(parts[0]) > 1 and _are_classes(words[0] for words in parts):
-            return _first_part_classes(parts, separator, outside)
-    if not all(starts) or not _are_classes(starts):
+        counts = Counter(words[0] for words in parts)
+        if len({len(words) for words in parts}) != 1 or len(parts[0]) == 1 or not 1 < len(counts) <= len(files) / 2:
+            continue
+        later_parts = [sorted({words[number] for words in parts}) for number in range(1, len(parts[0]))]
+        assumptions = [f"the class is the first part of a file's name, with {len(counts)} values ({name_list(sorted(counts)[:3])})"]
+        assumptions += [
+            f"another part of the names has {len(values)} values ({name_list(values[:3])}); if those are people or devices, each stands in "
+            "several splits, and the test does not tell how well new ones do: that needs dataset.split.group"
+            for values in later_parts
+            if 1 < len(values) < len(files) / 2
+        ]
+        expression = f"regexp_extract(path, '([^/{literal}]+){literal}[^/]*$', 1)"
+        return Classes(expression, f"the file's name, up to the first {separator}", counts, outside=outside, assumptions=tuple(assumptions))
+    counts = Counter(starts)
+    if not all(starts) or not 1 < len(counts) <= len(files) / 2:
         return None
     expression = "regexp_extract(path, '([^/]+?)[_. -]?[0-9]+\\\\.[^./]*$', 1)"
-    return Classes(expression, "the file's name, without the number at its end", Counter(starts), outside=outside)
-
-
-def _first_part_classes(parts: Sequence[Sequence[str]], separator: str, outside: tuple[str, ...]) -> Classes:
-    literal = separator if separator in "_-" else "\\\\."
-    counts = Counter(words[0] for words in parts)
-    later_parts = [sorted({words[number] for words in parts}) for number in range(1, len(parts[0]))]
-    assumptions = [f"the class is the first part of a file's name, with {len(counts)} values ({name_list(sorted(counts)[:3])})"]
-    assumptions += [
-        f"another part of the names has {len(values)} values ({name_list(values[:3])}); if those are people or devices, each stands in "
-        "several splits, and the test does not tell how well new ones do: that needs dataset.split.group"
-        for values in later_parts
-        if 1 < len(values) < sum(counts.values()) / 2
-    ]
-    expression = f"regexp_extract(path, '([^/{literal}]+){literal}[^/]*$', 1)"
-    return Classes(expression, f"the file's name, up to the first {separator}", counts, outside=outside, assumptions=tuple(assumptions))
-
-
-def _are_classes(names: Iterable[str]) -> bool:
-    counts = Counter(names)
-    return 1 < len(counts) <= sum(counts.values()) / 2
-
-
-def _rename_splits(expression: str, splits: Mapping[str, str]) -> str:
-    """SQL for the dataset's names of splits, by those of the folders."""
-    if all(split == name for name, split in splits.items()):
-        return expression
-    return f"CASE {expression} {' '.join(f'WHEN {sql_text(name)} THEN {sql_text(split)}' for name, split in splits.items())} END"
+    return Classes(expression, "the file's name, without the number at its end", counts, outside=outside)
 
 
 def _refuse_masks(files: Sequence[FoundFile], level: int, names: Sequence[str]) -> None:
     """Raise ConfigError if the folders hold files of equal names, one of them masks or labels of the others."""
     mask = next((name for name in names if re.search("mask|label|annotation|segment", name.lower())), "")
     if mask and len(names) == 2:
-        stems = [{file.name.rpartition("/")[2].rpartition(".")[0] for file in files if file.folders[level] == name} for name in names]
+        stems = [{file.stem for file in files if file.folders[level] == name} for name in names]
         if len(stems[0] & stems[1]) > min(map(len, stems)) / 2:
             raise ConfigError(
                 f"the folders {names[0]} and {names[1]} have files of equal names, so {mask} holds masks or boxes, not a class; for masks "
                 "docs/how-to/segmentation.md has a config, and docs/how-to/detection.md for boxes"
             )
-
-
-EPOCHS = ((100_000, 5), (10_000, 10), (1_000, 20), (0, 40))
-"""Least rows of the training split, and the epochs for that many."""
 
 
 @dataclass(frozen=True)
@@ -236,20 +221,13 @@ class Learning:
 
 
 def draft_files(
-    request: Request,
-    contents: FolderContents,
-    classes: Classes,
-    table: SampledFiles,
-    content: str,
-    learning: Learning,
+    request: Request, contents: FolderContents, classes: Classes, table: SampledFiles, content: str, learning: Learning
 ) -> Draft:
     """The draft for files whose class stands in their path. `content` is SQL for what the encoder reads."""
     refuse_target(request, classes.reason)
     source: dict[str, Any] = {"tables": {"files": table.settings}, "query": _query(classes, table.condition, content, learning.feature)}
     if classes.is_complete and not classes.outside and not table.assumptions:
         source["expect"] = {"a known class": f"class IN ({list_values(classes.counts)})"}
-    if learning.unreadable_share > 0.01:
-        source["max_quarantined"] = round(min(2 * learning.unreadable_share, 1.0), 2)
     rows = train_rows(classes.train_files or classes.files, classes.splits)
     files, trained = (show_count(count, learning.noun) for count in (classes.files, rows))
     comments: dict[KeyPath, str] = {
@@ -259,8 +237,11 @@ def draft_files(
         ("source", "query"): f"The class is {classes.reason}.",
         ("train",): f"about {trained} for training",
     }
-    if "max_quarantined" in source:
+    if learning.unreadable_share > 0.01:
+        source["max_quarantined"] = round(min(2 * learning.unreadable_share, 1.0), 2)
         comments["source", "max_quarantined"] = f"{learning.unreadable_share:.0%} of the {learning.noun}s that were tried cannot be read"
+    examples = ", ".join(f"{name} ({count:,})" for name, count in classes.counts.most_common(5))
+    more = ", …" if len(classes.counts) > 5 else ""
     return Draft(
         sections={
             "name": request.name,
@@ -274,8 +255,8 @@ def draft_files(
             "task": learning.task,
             "train": learning.train,
         },
-        introduction=(f"{files} of {len(classes.counts):,} classes: {_shown_classes(classes)}.",),
-        comments={path: comment for path, comment in comments.items() if comment},
+        introduction=(f"{files} of {len(classes.counts):,} classes: {examples}{more}.",),
+        comments=comments,
         assumptions=(*classes.assumptions, *table.assumptions, *_doubts(contents, classes), *learning.assumptions),
     )
 
@@ -307,10 +288,6 @@ def _query(classes: Classes, condition: str, content: str, feature: str) -> str:
     if not classes.outside:
         return f"SELECT {columns}\nFROM {rows}"
     return f"SELECT * FROM (SELECT {columns}\nFROM {rows})\nWHERE class IN ({list_values(classes.counts)})"
-
-
-def _shown_classes(classes: Classes) -> str:
-    return ", ".join(f"{name} ({count:,})" for name, count in classes.counts.most_common(5)) + (", …" if len(classes.counts) > 5 else "")
 
 
 def _doubts(contents: FolderContents, classes: Classes) -> list[str]:

@@ -1,9 +1,7 @@
-"""The files of a path by kind, of which names and sizes are read only; and files of one kind as a table of bytes, those of a folder or
-those inside one archive."""
+"""The files of a path by kind, of which names and sizes are read only; and files of one kind as a table of bytes."""
 
 import os
 import re
-import tarfile
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from pipelines.config.messages.words import name_list, show_count
-from pipelines.data.sources.files.content import content
+from pipelines.config.slices import slice_modules
 from pipelines.errors import ConfigError
 
 Item = TypeVar("Item")
@@ -33,6 +31,8 @@ UNREADABLE = {
 _COMPRESSED = (".gz", ".bz2", ".zst")
 _ABOUT = ("readme", "license", "licence", "citation", "changelog", "attribution", "thumbs.db")
 """Beginnings of the names of files about the data, in lower case."""
+MOST_FILES = 300
+"""The most files that are opened."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class FoundFile:
 
     @property
     def folder(self) -> str:
-        """The folder below the path that the file lies in; empty for none."""
+        """Path of its folder below the path; empty for none."""
         return self.name.rpartition("/")[0]
 
     @property
@@ -59,7 +59,11 @@ class FoundFile:
 
     @property
     def ending(self) -> str:
-        return name_ending(self.name)
+        """In lower case, of a compressed file both, as `.tar.gz`; empty for none."""
+        start, ending = os.path.splitext(self.name.rpartition("/")[2].lower())
+        if ending in _COMPRESSED and (inner := os.path.splitext(start)[1]):
+            return f"{inner}{ending}"
+        return ending
 
 
 @dataclass(frozen=True)
@@ -83,14 +87,6 @@ class FolderContents:
 
     def select_endings(self, endings: Collection[str]) -> tuple[FoundFile, ...]:
         return tuple(file for file in self.files if file.ending in endings)
-
-
-def name_ending(name: str) -> str:
-    """The ending in lower case, `.tar.gz` for two; of a compressed file, both. Empty for a name without one."""
-    start, ending = os.path.splitext(name.rpartition("/")[2].lower())
-    if ending in _COMPRESSED and (inner := os.path.splitext(start)[1]):
-        return f"{inner}{ending}"
-    return ending
 
 
 def is_file_type(ending: str) -> bool:
@@ -119,8 +115,9 @@ def list_contents(path: str) -> FolderContents:
         files, root, about = [FoundFile(Path(path).name, Path(path).stat().st_size)], str(Path(path).parent), []
     else:
         every, root = sorted(_files(path), key=lambda file: file.name), path
-        about = [file.name for file in every if _is_about(file.name)]
-        files = [file for file in every if not _is_about(file.name)] or every
+        about = [file.name for file in every if file.name.rpartition("/")[2].lower().startswith(_ABOUT)]
+        names_about = set(about)
+        files = [file for file in every if file.name not in names_about] or every
     if not files:
         raise ConfigError(f"{path}: no file in this folder; name a folder that has files, none of them hidden by a name with . or _")
     for file in files:
@@ -143,25 +140,13 @@ def check_kinds(contents: FolderContents, kind: str, endings: Collection[str]) -
     return files
 
 
-def refuse_unreadable(contents: FolderContents) -> None:
-    """Raise ConfigError if most files are of a format that no encoder reads."""
-    ending, count = Counter(file.ending for file in contents.files).most_common(1)[0]
-    if ending in UNREADABLE and count > len(contents.files) / 2:
-        raise ConfigError(f"{contents.path}: {show_count(count, 'file')} of {ending}, but {UNREADABLE[ending]}")
-
-
 def spread(items: Sequence[Item], most: int) -> list[Item]:
     """At most so many of the items, evenly spaced, the first one included."""
     return list(items) if len(items) <= most else [items[place * len(items) // most] for place in range(most)]
 
 
-def _is_about(name: str) -> bool:
-    return name.rpartition("/")[2].lower().startswith(_ABOUT)
-
-
 def _files(path: str, below: str = "") -> Iterator[FoundFile]:
-    """Files at any depth. Names that start with `.` or `_` are hidden, as in Spark; links to a folder above them, and those to
-    no file, are not followed."""
+    """Files at any depth, but for hidden ones, as `.` and `_` begin in Spark, and links to no file or to a folder above them."""
     folder = os.path.join(path, below) if below else path
     with os.scandir(folder) as entries:
         for entry in entries:
@@ -173,12 +158,6 @@ def _files(path: str, below: str = "") -> Iterator[FoundFile]:
                     yield from _files(path, name)
             elif entry.is_file():
                 yield FoundFile(name, entry.stat().st_size)
-
-
-MOST_FILES = 300
-"""The most files that are opened."""
-MOST_MEMBERS, MOST_BYTES = 100_000, 2**30
-"""The most files of an archive that are listed, and the most of its bytes, unpacked, that are read for that."""
 
 
 @dataclass(frozen=True)
@@ -197,10 +176,16 @@ class SampledFiles:
 
 
 def find_file_table(contents: FolderContents, kind: str, endings: Sequence[str]) -> SampledFiles | None:
-    """The table of the files with these endings. None if few files have one. Raises ConfigError if there are others beside them."""
-    refuse_unreadable(contents)
-    if len(contents.files) == 1 and contents.files[0].ending in ARCHIVES:
-        return _archive_table(contents.place(contents.files[0]), endings)
+    """The table of the files with these endings. None if few files have one. Raises ConfigError if there are others beside them, or most
+    files are of a format that no encoder reads."""
+    ending, count = Counter(file.ending for file in contents.files).most_common(1)[0]
+    if ending in UNREADABLE and count > len(contents.files) / 2:
+        raise ConfigError(f"{contents.path}: {show_count(count, 'file')} of {ending}, but {UNREADABLE[ending]}")
+    if len(contents.files) == 1:
+        for readers in (getattr(module, "ARCHIVE_READERS", {}) for module in slice_modules("draft").values()):
+            if read := readers.get(contents.files[0].ending):
+                table: SampledFiles | None = read(contents.place(contents.files[0]), endings)
+                return table
     files = contents.select_endings(endings)
     if contents.is_file or 4 * len(files) < len(contents.files):
         return None
@@ -225,40 +210,3 @@ def name_pattern(files: Sequence[FoundFile]) -> str:
     """A pattern for the endings of the files, as they are written."""
     endings = sorted({Path(file.name).suffix.removeprefix(".") for file in files})
     return f"*.{endings[0]}" if len(endings) == 1 else f"*.{{{','.join(endings)}}}"
-
-
-def _archive_table(path: str, endings: Sequence[str]) -> SampledFiles | None:
-    """The table of a tar archive. It is read from its beginning, so of a long one only the first files are listed."""
-    files: list[FoundFile] = []
-    samples: dict[FoundFile, bytes] = {}
-    step, strangers, size, is_whole = 1, 0, 0, True
-    try:
-        with content(path) as stream, tarfile.open(fileobj=stream, mode="r|") as archive:
-            for member in archive:
-                if len(files) >= MOST_MEMBERS or size > MOST_BYTES:
-                    is_whole = False
-                    break
-                size += member.size
-                file = FoundFile(member.name, member.size)
-                if not member.isreg() or file.ending not in endings:
-                    strangers += member.isreg()
-                    continue
-                if len(files) % step == 0 and (opened := archive.extractfile(member)):
-                    samples[file] = opened.read()
-                files.append(file)
-                if len(samples) > MOST_FILES:
-                    samples, step = dict(list(samples.items())[::2]), 2 * step
-    except (tarfile.TarError, EOFError) as error:
-        raise ConfigError(f"{path} is not a whole tar archive, says Python: {error}; get this file again") from error
-    if not files or strangers > len(files):
-        return None
-    condition = " OR ".join(f"path LIKE '%{ending}'" for ending in sorted({Path(file.name).suffix for file in files})) if strangers else ""
-    notes = () if is_whole else (f"the classes are those of the first {len(files):,} files of the archive; there may be more",)
-    return SampledFiles(
-        {"format": "tar", "path": path},
-        tuple(sorted(files, key=lambda file: file.name)),
-        tuple(samples),
-        samples.__getitem__,
-        condition,
-        notes,
-    )

@@ -1,33 +1,26 @@
-"""Drafts the config for a folder of images, and for the IDX files of MNIST and its kin."""
+"""Drafts the config for a folder of images; and the parts of a config that images with masks and images with boxes have in common."""
 
 import io
 import math
-import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-import numpy as np
 import PIL.Image
 
 from pipelines.config.messages.words import name_list, show_count
 from pipelines.data.features.media_files import orientation, shown_size
-from pipelines.data.sources.files.idx_format import Header, read_header, read_rows
-from pipelines.errors import ConfigError, SourceError
+from pipelines.errors import ConfigError
 from pipelines.init.draft import Draft, KeyPath, Request
 from pipelines.init.media.class_folders import (
-    SPLITS,
+    LEAST_ROWS,
     Learning,
     batch_rows,
-    check_class_counts,
     draft_files,
     epochs_for,
     find_classes,
-    refuse_target,
-    split_reason,
-    split_setting,
     train_rows,
 )
 from pipelines.init.media.folder_contents import IMAGES, FolderContents, FoundFile, SampledFiles, find_file_table, list_contents
@@ -38,6 +31,10 @@ LARGEST_SIDE = 64
 """For the network `small`, whose hidden layer has weights for each pixel."""
 MOST_UNREADABLE = 0.2
 _GREY = ("1", "L", "I", "I;16", "LA")
+FEW_IMAGES = 100
+"""Below which a tenth of the images could leave a split without any."""
+STEM = "regexp_extract(path, '([^/]+)[.][^./]*$', 1)"
+"""SQL for the name of a file without folders and ending."""
 
 
 @dataclass(frozen=True)
@@ -51,11 +48,6 @@ class Look:
     opened: int
     unreadable: tuple[str, ...]
 
-    @property
-    def assumptions(self) -> tuple[str, ...]:
-        count = f"{len(self.unreadable)} of {self.opened} images"
-        return tuple(f"{count} cannot be decoded, such as {name}: quarantined" for name in self.unreadable[:1])
-
 
 def draft_pictures(request: Request) -> Draft | None:
     """Draft the config for images in class folders, or with the class in their names. None if few of the files are images."""
@@ -66,18 +58,18 @@ def draft_pictures(request: Request) -> Draft | None:
     classes = find_classes(request.data, table.files)
     look = look_at_images(request.data, table)
     rows = train_rows(classes.train_files or classes.files, classes.splits)
+    scaled = f", scaled to {LARGEST_SIDE} for the small network" if max(look.height, look.width) > LARGEST_SIDE else ""
+    median_size = f"the median of {show_count(look.opened, 'image')} is {look.height} x {look.width}"
+    failures = f"{len(look.unreadable)} of {look.opened} images cannot be decoded"
     learning = Learning(
-        "image",
-        "image",
-        {"encoder": "image", "shape": list(look.shape)},
-        f"channels, height, width: the median of {show_count(look.opened, 'image')} is {look.height} x {look.width}"
-        + (f", scaled to {LARGEST_SIDE} for the small network" if max(look.height, look.width) > LARGEST_SIDE else ""),
-        {"kind": "vision", "network": "small", "dropout": 0.4},
-        image_training(rows),
-        len(look.unreadable) / look.opened,
-        tuple(
-            f"{len(look.unreadable)} of {look.opened} images cannot be decoded, such as {name}: quarantined" for name in look.unreadable[:1]
-        ),
+        noun="image",
+        feature="image",
+        encoder={"encoder": "image", "shape": list(look.shape)},
+        encoder_reason=f"channels, height, width: {median_size}{scaled}",
+        task={"kind": "vision", "network": "small", "dropout": 0.4},
+        train=image_training(rows),
+        unreadable_share=len(look.unreadable) / look.opened,
+        assumptions=tuple(f"{failures}, such as {name}: quarantined" for name in look.unreadable[:1]),
     )
     return draft_files(request, contents, classes, table, "content", learning)
 
@@ -125,100 +117,143 @@ def _decode(data: bytes, with_pixels: bool) -> tuple[tuple[int, int], str] | Non
         return None
 
 
-_NAME = re.compile(r"idx[0-9]|ubyte")
-_ROWS_AT_A_TIME = 1_000_000
-Pair = tuple[FoundFile, FoundFile]
-"""A file of images, and that of their labels."""
+@dataclass(frozen=True)
+class ChosenSettings:
+    """Settings, and the reason for them."""
+
+    settings: Mapping[str, Any]
+    reason: str = ""
 
 
-def draft_idx(request: Request) -> Draft | None:
-    """Draft the config for IDX files. None if no file has the name of one."""
-    contents = list_contents(request.data)
-    files = [file for file in contents.files if _NAME.search(file.name.lower())]
-    if 2 * len(files) <= len(contents.files) or contents.is_file:
-        return None
-    refuse_target(request, "in the files of labels")
-    pairs = _pairs(contents, {file: read_header(contents.place(file)) for file in files})
-    headers = {split: read_header(contents.place(images)) for split, (images, _) in pairs.items()}
-    counts = {split: _count_labels(contents.place(labels), headers[split]) for split, (_, labels) in pairs.items()}
-    classes = sum(counts.values(), Counter[str]())
-    check_class_counts(request.data, classes, "rows")
-    shape = _shape(contents, pairs, headers)
-    splits = tuple(pairs) if len(pairs) > 1 else ()
-    rows = train_rows(counts["train"].total(), splits)
-    source: dict[str, Any] = {"tables": {split: _table(contents, pair) for split, pair in pairs.items()}}
+@dataclass(frozen=True)
+class AnnotatedRows:
+    """The rows of the query, and what ETL would do with a sample of them."""
+
+    complete: int
+    """Images that have an annotation."""
+    tried: int
+    faults: Sequence[str]
+    """Why ETL would refuse some of the sample, each with the column."""
+    lone_images: Sequence[str] = ()
+    lone_annotations: Sequence[str] = ()
+    """Names of images without an annotation, and of annotations without an image."""
+
+    @property
+    def refused_share(self) -> float:
+        """The share of rows that would be quarantined."""
+        lone = len(self.lone_images) + len(self.lone_annotations)
+        return (len(self.faults) / self.tried * self.complete + lone) / (self.complete + lone)
+
+
+@dataclass(frozen=True)
+class AnnotatedImages:
+    """The annotations of images, and a training on them."""
+
+    noun: str
+    """The images in the plural: images or volumes."""
+    unit: str
+    """The annotation of an image and its column: mask, label or boxes."""
+    source: Mapping[str, Any]
+    """`tables`, and a `query` with the columns `name`, `image`, one called as the unit, and `split` if there are splits."""
+    image: ChosenSettings
+    annotation: ChosenSettings
+    """Their encoders."""
+    task: ChosenSettings
+    train: Mapping[str, Any]
+    rows: AnnotatedRows
+    splits: Sequence[str] = ()
+    introduction: tuple[str, ...] = ()
+    assumptions: tuple[str, ...] = ()
+
+    @property
+    def article_and_unit(self) -> str:
+        return self.unit if self.unit.endswith("s") else f"a {self.unit}"
+
+
+def draft_annotated(request: Request, annotated: AnnotatedImages) -> Draft:
+    """The draft for images that are annotated. Raises ConfigError if they are too few, or too many of the sample would be refused."""
+    _check_rows(request.data, annotated)
+    rows, unit, splits = annotated.rows, annotated.unit, annotated.splits
+    split: dict[str, Any]
     if splits:
-        source["query"] = "\nUNION ALL\n".join(f"SELECT image, label, '{split}' AS split FROM {split}" for split in pairs)
-    source["expect"] = {"a known class": f"label BETWEEN {min(map(int, classes))} AND {max(map(int, classes))}"}
+        split = {"by": "split"} if "validation" in splits else {"by": "split", "validation": 0.1}
+    elif rows.complete < FEW_IMAGES:
+        split = {"train": 0.6, "validation": 0.2, "test": 0.2}
+    else:
+        split = {"train": 0.8, "validation": 0.1, "test": 0.1}
+    conditions = {"has an image": "image IS NOT NULL", f"has {annotated.article_and_unit}": f"{unit} IS NOT NULL"}
+    source: dict[str, Any] = {**annotated.source, "expect": conditions}
     comments: dict[KeyPath, str] = {
-        ("dataset", "split"): split_reason(splits, classes),
-        ("dataset", "features", "image"): "channels, height, width of the files",
-        ("dataset", "target"): f"{len(classes)} classes",
-        ("train",): f"about {show_count(rows, 'image')} for training",
+        ("dataset", "features", "image"): annotated.image.reason,
+        ("dataset", "target", unit): annotated.annotation.reason,
+        ("dataset", "split"): f"as the data have it: {name_list(list(splits))}" if splits else "by a hash of the name",
+        ("task",): annotated.task.reason,
+        ("train",): f"{rows.complete:,} {annotated.noun} in all",
     }
+    if rows.refused_share > 0.01:
+        source["max_quarantined"] = round(min(2 * rows.refused_share, (1 + rows.refused_share) / 2), 2)
+        comments["source", "max_quarantined"] = f"{rows.refused_share:.0%} of the {annotated.noun} would be refused"
     dataset = {
         "path": f"data/{request.name}",
-        "split": split_setting(splits, counts["train"].total(), "label", classes),
-        "features": {"image": {"encoder": "image", "shape": list(shape)}},
-        "target": {"label": "label"},
+        "key": "name",
+        "split": split,
+        "features": {"image": annotated.image.settings},
+        "target": {unit: annotated.annotation.settings},
     }
-    task = {"kind": "vision", "network": "small", "dropout": 0.4}
-    totals = name_list([f"{counts[split].total():,} {split}" for split in pairs]) if splits else f"{classes.total():,}"
-    return Draft(
-        {"name": request.name, "source": source, "dataset": dataset, "task": task, "train": image_training(rows)},
-        (f"Images of {len(classes)} classes in IDX files: {totals}.",),
-        {path: comment for path, comment in comments.items() if comment},
-    )
+    sections = {"name": request.name, "source": source, "dataset": dataset, "task": annotated.task.settings, "train": annotated.train}
+    return Draft(sections, annotated.introduction, comments, (*annotated.assumptions, *_doubts(annotated)))
 
 
-def _table(contents: FolderContents, pair: Pair) -> dict[str, Any]:
-    return {"format": "idx", "path": [contents.place(file) for file in pair], "schema": "image binary, label int"}
+def _check_rows(path: str, annotated: AnnotatedImages) -> None:
+    rows, named = annotated.rows, f"{annotated.noun} with {annotated.article_and_unit}"
+    if rows.complete < LEAST_ROWS:
+        raise ConfigError(f"{path}: {rows.complete} {named} do not fill three splits; add some, until there are {LEAST_ROWS}")
+    if len(rows.faults) > MOST_UNREADABLE * rows.tried:
+        ((reason, _),) = Counter(rows.faults).most_common(1)
+        refused = f"{len(rows.faults)} of {rows.tried} {named} would be refused, most because of {reason}"
+        raise ConfigError(f"{path}: {refused}; correct those files, or remove them")
 
 
-def _pairs(contents: FolderContents, headers: Mapping[FoundFile, Header]) -> dict[str, Pair]:
-    """The files by split, `train` first. Raises ConfigError if images have no labels, or two sets of them are of one split."""
-    pairs: dict[str, Pair] = {}
-    for images, header in headers.items():
-        if len(header.shape) < 3:
-            continue
-        stem = _stem(images)
-        labels = next((file for file, other in headers.items() if len(other.shape) == 1 and _stem(file) == stem), None)
-        if labels is None:
-            raise ConfigError(f"{contents.path}: {images.name} has no file of labels; add one whose name has labels in place of images")
-        words = re.split("[^a-z0-9]+", stem)
-        split = next((SPLITS[word] for word in words if word in SPLITS), "train")
-        if split in pairs:
-            raise ConfigError(
-                f"{contents.path}: {pairs[split][0].name} and {images.name} are two sets of images for {split}; "
-                "move each set to a folder of its own"
-            )
-        pairs[split] = images, labels
-    if "train" not in pairs:
-        raise ConfigError(f"{contents.path}: no IDX file of images for training; add one with train in its name")
-    return {split: pairs[split] for split in ("train", "validation", "test") if split in pairs}
+def _doubts(annotated: AnnotatedImages) -> list[str]:
+    """Says what would be quarantined, and how much of it."""
+    rows, doubts = annotated.rows, list[str]()
+    if rows.faults:
+        ((reason, count),) = Counter(rows.faults).most_common(1)
+        refused = f"{len(rows.faults)} of {rows.tried} {annotated.noun} that were tried are quarantined"
+        doubts.append(f"{refused}, {count} of them because of {reason}")
+    lone = {
+        f"{annotated.noun} without {annotated.article_and_unit}": rows.lone_images,
+        f"{annotated.unit}s without an image": rows.lone_annotations,
+    }
+    doubts += [f"{kind} are quarantined: {len(names):,}, such as {names[0]}" for kind, names in lone.items() if names]
+    return doubts
 
 
-def _stem(file: FoundFile) -> str:
-    """The name of a file up to `images` or `labels`."""
-    return re.split("images?|labels?", file.name.lower())[0]
+def image_choice(look: Look, shape: tuple[int, int, int], largest: int) -> ChosenSettings:
+    """The encoder of images, which brings all to one shape."""
+    scaled = f", scaled to {largest}" if max(look.height, look.width) > largest else ""
+    reason = f"channels, height, width: the median of {show_count(look.opened, 'image')} is {look.height} x {look.width}{scaled}"
+    return ChosenSettings({"encoder": "image", "shape": list(shape)}, reason)
 
 
-def _shape(contents: FolderContents, pairs: Mapping[str, Pair], headers: Mapping[str, Header]) -> tuple[int, int, int]:
-    """Channels, height and width. Raises ConfigError if files differ, or have other values than bytes."""
-    (shape, *differing) = {header.shape[1:] for header in headers.values()}
-    if differing or len(shape) > 3 or any(header.dtype != np.dtype("u1") for header in headers.values()):
-        name = pairs["train"][0].name
-        raise ConfigError(f"{contents.path}: {name} and the others have no bytes of one shape; make files of images of equal size")
-    channels, height, width = (1, *shape)[-3:]
-    return channels, height, width
+def scale_size(height: int, width: int, largest: int) -> tuple[int, int]:
+    """Height and width with at most `largest` pixels on a side, and 16 or more on each."""
+    scale = min(1.0, largest / max(height, width))
+    return max(16, round(height * scale)), max(16, round(width * scale))
 
 
-def _count_labels(path: str, images: Header) -> Counter[str]:
-    """Rows of each class. Raises SourceError if there are fewer labels than images, or more."""
-    counts: Counter[str] = Counter()
-    for labels in read_rows(path, _ROWS_AT_A_TIME):
-        values, numbers = np.unique(labels.to_numpy(), return_counts=True)
-        counts.update(dict(zip(map(str, values.tolist()), numbers.tolist(), strict=True)))
-    if counts.total() != images.shape[0]:
-        raise SourceError(f"{path} has {counts.total():,} labels, for {images.shape[0]:,} images; get both files again")
-    return counts
+def train_settings(rows: int, images: int, most_epochs: int, batch: int, rate: float) -> dict[str, Any]:
+    """The section `train` for so many rows: from 10 to `most_epochs` epochs, so that about so many `images` are seen."""
+    epochs = max(10, min(most_epochs, images // rows))
+    return {"workers": 2, "shards": 4, "epochs": epochs, "global_batch": batch, "lr": rate, "schedule": "one_cycle"}
+
+
+def choose_folder(files: Sequence[FoundFile], stems: set[str]) -> str | None:
+    """The folder that has most files of these stems; None if no folder has half of them."""
+    counts = Counter(file.folder for file in files if file.stem in stems)
+    folder, count = min(counts.items(), key=lambda item: (-item[1], item[0]), default=("", 0))
+    return folder if 2 * count > len(stems) else None
+
+
+def files_in(contents: FolderContents, folder: str, endings: Sequence[str]) -> tuple[FoundFile, ...]:
+    return tuple(file for file in contents.select_endings(endings) if file.folder == folder)

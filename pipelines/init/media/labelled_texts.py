@@ -55,13 +55,17 @@ LEAST_WORDS = 5
 """The widest filter of the network."""
 LEAST_TERMS, MOST_TERMS = 16, 2_048
 MOST_TEXTS = 2_000
+MOST_FILES, MOST_BYTES = 500, 2**18
+"""The most files that are opened, and the most bytes of each that are read."""
+TYPE_FILES, TYPE_BYTES = 50, 2**14
+"""The same, where the content decides whether files are texts."""
+MOST_LABELS = 200
 
 
 def term_encoder(texts: Sequence[str]) -> tuple[dict[str, Any], str]:
     """The encoder `terms`, with the length that 95 % of the texts need, and its reason."""
     sample = pa.array(texts[:: -(-len(texts) // MOST_TEXTS)], pa.string())
-    word_counts = np.sort(pc.list_value_length(words(sample)).to_numpy())
-    usual_words = int(word_counts[_place(len(word_counts))])
+    usual_words = _usual(pc.list_value_length(words(sample)).to_numpy())
     characters = [3, 4, 5] if usual_words <= SHORT else []
     counts = np.zeros(len(sample), np.int64)
     for start, terms, rows in split_terms(sample, TermRule((1, 2), tuple(characters), lowercase=True)):
@@ -69,7 +73,7 @@ def term_encoder(texts: Sequence[str]) -> tuple[dict[str, Any], str]:
         size = max(len(distinct.dictionary), 1)
         pairs = np.unique(rows * size + distinct.indices.to_numpy())
         counts += np.bincount(start + pairs // size, minlength=len(sample))
-    usual_terms = int(np.sort(counts)[_place(len(counts))])
+    usual_terms = _usual(counts)
     length = min(max(usual_terms, LEAST_TERMS), MOST_TERMS)
     runs = "words, pairs of words and runs of characters" if characters else "words and pairs of words"
     encoder = {"encoder": "terms", **({"characters": characters} if characters else {}), "length": length}
@@ -80,8 +84,7 @@ def word_encoder(texts: Sequence[str]) -> dict[str, Any] | None:
     """The encoder `sequence` for short texts, whose order a network learns beside their terms; None for long ones. On the questions of
     conf/trec.yaml, drafts of one seed reach an accuracy of 0.856 by terms alone, and 0.912 by both."""
     sample = pa.array(texts[:: -(-len(texts) // MOST_TEXTS)], pa.string())
-    counts = np.sort(pc.list_value_length(words(sample)).to_numpy())
-    usual_words = int(counts[_place(len(counts))])
+    usual_words = _usual(pc.list_value_length(words(sample)).to_numpy())
     return {"encoder": "sequence", "length": max(usual_words, LEAST_WORDS)} if usual_words <= SHORT else None
 
 
@@ -91,44 +94,41 @@ def text_training(rows: int) -> dict[str, Any]:
     return {"workers": 2, "epochs": epochs_for(rows, EPOCHS), "global_batch": batch_rows(rows), **adam}
 
 
-def _place(count: int) -> int:
-    """The place of the value, of so many in ascending order, that 95 % do not exceed."""
-    return -(-95 * count // 100) - 1
-
-
-MOST_FILES, MOST_BYTES = 500, 2**18
-"""The most files that are opened, and the most bytes of each that are read."""
-TYPE_FILES, TYPE_BYTES = 50, 2**14
-"""The same, where the content decides whether files are texts."""
+def _usual(counts: np.ndarray) -> int:
+    """The value that 95 % of the counts do not exceed."""
+    return int(np.sort(counts)[-(-95 * len(counts) // 100) - 1])
 
 
 def draft_documents(request: Request) -> Draft | None:
-    """Draft the config for texts in class folders. None if few of the files are texts, or if their folders are no classes."""
+    """Draft the config for texts in class folders. None if few of the files are texts, or if their folders are no classes.
+
+    Raises ConfigError for a file that is no text."""
     contents = list_contents(request.data)
     files = contents.select_endings(DOCUMENTS) or _files_without_type(contents)
     if contents.is_file or 2 * len(files) < len(contents.files) or not has_class_folders(files):
         return None
     check_kinds(contents, "texts", {file.ending for file in files})
     classes = find_classes(request.data, files)
-    texts = _read_texts(contents)
+    texts = []
+    for file in spread(contents.files, MOST_FILES):
+        text = read_beginning(contents.place(file), file.bytes, MOST_BYTES)
+        if text is None:
+            raise ConfigError(f"{contents.place(file)} is no text; name a folder without this file")
+        texts.append(text)
     encoding = max((text.encoding for text in texts), default="")
     options = {"wholetext": True} | ({"encoding": encoding} if encoding else {})
-    table = SampledFiles(
-        {"format": "text", "path": text_path(contents), "file_column": "path", "options": options},
-        files,
-        (),
-        lambda file: Path(contents.place(file)).read_bytes(),
-    )
+    settings = {"format": "text", "path": text_path(contents), "file_column": "path", "options": options}
+    table = SampledFiles(settings, files, (), lambda file: Path(contents.place(file)).read_bytes())
     about_endings = () if files[0].ending in DOCUMENTS else (f"files without an ending are texts, by the content of {len(texts)}",)
     about_encoding = (f"the texts are not UTF-8: {encoding} is assumed",) if encoding else ()
     encoder, reason = term_encoder([text.text for text in texts])
     learning = Learning(
-        "text",
-        "text",
-        encoder,
-        f"{reason}, of {len(texts)} texts",
-        {"kind": "text"},
-        text_training(train_rows(classes.train_files or classes.files, classes.splits)),
+        noun="text",
+        feature="text",
+        encoder=encoder,
+        encoder_reason=f"{reason}, of {len(texts)} texts",
+        task={"kind": "text"},
+        train=text_training(train_rows(classes.train_files or classes.files, classes.splits)),
         assumptions=(*about_endings, *about_encoding),
     )
     return draft_files(request, contents, classes, table, "value", learning)
@@ -141,20 +141,6 @@ def _files_without_type(contents: FolderContents) -> tuple[FoundFile, ...]:
     texts = [beginning for beginning in beginnings if beginning]
     tables = sum(is_tabular(text.lines) for text in texts)
     return files if len(texts) == len(beginnings) and 2 * tables < len(texts) else ()
-
-
-def _read_texts(contents: FolderContents) -> list[Beginning]:
-    """Beginnings of a sample of the texts. Raises ConfigError for a file that is no text."""
-    texts = []
-    for file in spread(contents.files, MOST_FILES):
-        text = read_beginning(contents.place(file), file.bytes, MOST_BYTES)
-        if text is None:
-            raise ConfigError(f"{contents.place(file)} is no text; name a folder without this file")
-        texts.append(text)
-    return texts
-
-
-MOST_LABELS = 200
 
 
 @dataclass(frozen=True)
@@ -202,13 +188,14 @@ def draft_sentences(request: Request) -> Draft | None:
     if len(places) < len(files) or not all(places.values()):
         return None
     group = choose_group(contents, files)
-    texts = {split: read_beginning(contents.place(file), file.bytes) for split, file in group.items()}
-    for split, text in texts.items():
-        if text:
-            check_lines(contents.place(group[split]), text)
+    texts = {}
+    for split, file in group.items():
+        if text := read_beginning(contents.place(file), file.bytes):
+            check_lines(contents.place(file), text)
+            texts[split] = text
     place = next(iter(places.values()))
     assert place is not None, "checked above"
-    return _draft(request, contents, group, {split: text for split, text in texts.items() if text}, place)
+    return _draft(request, contents, group, texts, place)
 
 
 def _draft(
@@ -228,10 +215,10 @@ def _draft(
     in_order = word_encoder(sentences)
     order = {"words": {**in_order, "column": "sentence"}} if in_order else {}
     are_numbers = all(re.fullmatch("-?[0-9]{1,9}", label) for label in classes)
-    is_binary = set(classes) == {"0", "1"}
-    tables = {split or "lines": _table(contents.place(file), texts[split]) for split, file in group.items()}
+
+    options = {split: {"options": {"encoding": text.encoding}} if text.encoding else {} for split, text in texts.items()}
     source: dict[str, Any] = {
-        "tables": tables,
+        "tables": {split or "lines": {"format": "text", "path": contents.place(file), **options[split]} for split, file in group.items()},
         "query": _query(splits, place, are_numbers, any("" in text.lines for text in texts.values())),
     }
     if len(classes) <= LISTED_CLASSES and all(text.is_whole for text in texts.values()):
@@ -248,20 +235,14 @@ def _draft(
         "path": f"data/{request.name}",
         "split": split_setting(splits, counts[first].total(), "label", classes),
         "features": {"sentence": encoder, **order},
-        "target": {"label": "binary" if is_binary else "label"},
+        "target": {"label": "binary" if set(classes) == {"0", "1"} else "label"},
     }
-    return Draft(
-        {
-            "name": request.name,
-            "source": source,
-            "dataset": dataset,
-            "task": {"kind": "text"},
-            "train": text_training(rows),
-        },
-        (f"Sentences of {len(classes)} classes: {name_list([f'{count.total():,} {split}'.strip() for split, count in counts.items()])}.",),
-        {path: comment for path, comment in comments.items() if comment},
-        tuple(_doubts(texts, group)),
-    )
+    sections = {"name": request.name, "source": source, "dataset": dataset, "task": {"kind": "text"}, "train": text_training(rows)}
+    totals = name_list([f"{count.total():,} {split}".strip() for split, count in counts.items()])
+    doubts = [f"{group[split].name} is not UTF-8: {text.encoding} is assumed" for split, text in texts.items() if text.encoding]
+    if not all(text.is_whole for text in texts.values()):
+        doubts.append("labels and lengths are those of the first 32 MB of each file")
+    return Draft(sections, (f"Sentences of {len(classes)} classes: {totals}.",), comments, tuple(doubts))
 
 
 def _files_of_set(contents: FolderContents) -> tuple[FoundFile, ...]:
@@ -276,26 +257,20 @@ def _files_of_set(contents: FolderContents) -> tuple[FoundFile, ...]:
 def _label_place(beginning: Beginning) -> LabelPlace | None:
     """The place of the label in nearly all lines; None if there is none that few labels fill."""
     lines = [line for line in beginning.lines if line.strip()]
-    for place in PLACES if not is_tabular([line.replace("\t", " ", 1) for line in lines]) else ():
+    if is_tabular([line.replace("\t", " ", 1) for line in lines]):
+        return None
+    for place in PLACES:
         matches = [match for line in lines if (match := place.pattern.fullmatch(line))]
-        labels = Counter(match["label"] for match in matches)
         have_words = sum(bool(re.search(r"[^\W\d]{2}.*\s", match["text"])) for match in matches)
-        if len(matches) >= 0.99 * len(lines) > 0 and _are_labels(labels) and have_words > 0.8 * len(lines):
+        labels = Counter(match["label"] for match in matches)
+        if len(labels) == 1:  # only if no other word looks so
+            are_labels = re.fullmatch("-?[0-9]+|__label__.*", next(iter(labels))) is not None
+        else:
+            repeated = sum(count > 1 for count in labels.values())
+            are_labels = len(labels) <= min(MOST_LABELS, labels.total() / 10) and 2 * repeated > len(labels)
+        if are_labels and len(matches) >= 0.99 * len(lines) > 0 and have_words > 0.8 * len(lines):
             return place
     return None
-
-
-def _are_labels(counts: Counter[str]) -> bool:
-    """Whether the first or last words of lines are labels: few, most of them repeated; a single one only if no other word looks so."""
-    repeated = sum(count > 1 for count in counts.values())
-    if len(counts) == 1:
-        return bool(re.fullmatch("-?[0-9]+|__label__.*", next(iter(counts))))
-    return len(counts) <= min(MOST_LABELS, counts.total() / 10) and 2 * repeated > len(counts)
-
-
-def _table(path: str, beginning: Beginning) -> dict[str, Any]:
-    table: dict[str, Any] = {"format": "text", "path": path}
-    return {**table, "options": beginning.options} if beginning.options else table
 
 
 def _query(splits: Sequence[str], place: LabelPlace, are_numbers: bool, has_blank_lines: bool) -> str:
@@ -305,10 +280,3 @@ def _query(splits: Sequence[str], place: LabelPlace, are_numbers: bool, has_blan
         return f"SELECT {label} AS label, {place.text} AS sentence FROM lines{where}"
     rows = "\n  UNION ALL ".join(f"SELECT value, '{split}' AS split FROM {split}" for split in splits)
     return f"SELECT {label} AS label, {place.text} AS sentence, split\nFROM (\n  {rows}\n){where}"
-
-
-def _doubts(texts: Mapping[str, Beginning], group: Mapping[str, FoundFile]) -> list[str]:
-    doubts = [f"{group[split].name} is not UTF-8: {text.encoding} is assumed" for split, text in texts.items() if text.encoding]
-    if not all(text.is_whole for text in texts.values()):
-        doubts.append("labels and lengths are those of the first 32 MB of each file")
-    return doubts

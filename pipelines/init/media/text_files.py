@@ -34,11 +34,6 @@ class Beginning:
         lines = [line.removesuffix("\r") for line in self.text.split("\n")]
         return lines if self.is_whole and lines[-1] else lines[:-1]
 
-    @property
-    def options(self) -> dict[str, str]:
-        """Of the table."""
-        return {"encoding": self.encoding} if self.encoding else {}
-
 
 def read_beginning(path: str, file_bytes: int, most_bytes: int = MOST_BYTES) -> Beginning | None:
     """The beginning of a file. None if it is no text."""

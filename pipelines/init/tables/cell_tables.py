@@ -1,4 +1,4 @@
-"""The table of a workbook of Excel, or of a database of SQLite, whose cells have types of their own."""
+"""The table of files whose cells have types of their own, as workbooks and databases are."""
 
 import sys
 from collections import Counter
@@ -11,9 +11,7 @@ import pyarrow as pa
 
 from pipelines.config.messages.words import name_list
 from pipelines.data.features.auto.column_facts import ColumnFacts, TypedColumn
-from pipelines.data.sources.cells.cell_files import CellFault, FileReader
-from pipelines.data.sources.cells.database import DatabaseReader, table_sizes
-from pipelines.data.sources.cells.workbook import SheetReader, check_openpyxl, sheet_headers
+from pipelines.data.sources.cell_files import CellFault, FileReader
 from pipelines.errors import SourceError
 from pipelines.init.tables.column_types import type_values
 from pipelines.init.tables.header import column_names
@@ -28,39 +26,7 @@ _LEFT_OUT = ""
 """In place of a type: no column of a schema holds the values."""
 
 
-def read_excel(paths: list[str], data: str, skip_rows: int | None) -> SampledTable:
-    """The table of the first visible sheet that has rows. Its names are in the first row of several values behind `skip_rows`, or below it
-    if that one has merged cells, and the next more names."""
-    check_openpyxl(data)
-    visible = sheet_headers(paths[0], skip_rows)
-    headers = {name: header for name, header in visible.items() if header[0]}
-    if not headers:
-        raise SourceError(f"{paths[0]} has no visible sheet with rows; give a file that has one")
-    title, (line, header) = next(iter(headers.items()))
-    other_names = [name for name in headers if name != title]
-    doubts = (
-        (f"the sheet {title} is read, and not {name_list(other_names)}; name another as source.tables.NAME.sheet",) if other_names else ()
-    )
-    options = {"options": {"skipRows": line - 1}} if line > 1 else {}
-    if line > 1:
-        doubts = (*doubts, f"the names of the columns are in row {line}, and the rows before it are left out; for another, --skip-rows N")
-    settings = {"format": "excel", "path": data, **({"sheet": title} if len(visible) > 1 else {}), **options}
-    return _table(settings, paths, SheetReader(title, True, line - 1, None), header, None, doubts)
-
-
-def read_sqlite(paths: list[str], data: str) -> SampledTable:
-    """The table with the most rows."""
-    sizes = table_sizes(paths[0])
-    if not any(rows for rows, _ in sizes.values()):
-        raise SourceError(f"{paths[0]} has no table with rows; give a database that has one")
-    name = max(sizes, key=lambda table: sizes[table][0])
-    other_names = [table for table in sizes if table != name]
-    doubts = (f"the table {name} is read, and not {name_list(other_names)}; join them in source.query",) if other_names else ()
-    rows, header = sizes[name]
-    return _table({"format": "sqlite", "path": data, "table": name}, paths, DatabaseReader(name, ""), header, rows, doubts)
-
-
-def _table(
+def table_of_cells(
     settings: dict[str, Any], paths: list[str], reader: FileReader, header: list[str], file_rows: int | None, doubts: tuple[str, ...]
 ) -> SampledTable:
     """The table of the columns that have a name of their own. `file_rows` are those of the first file, if they are known."""

@@ -121,7 +121,9 @@ def type_column(name: str, texts: pa.Array, null_mark: str, is_complete: bool, h
     filled = marked.drop_null()
     if not len(filled):
         return TextReading(TypedColumn(name, "string", texts))
-    reading = _number(name, marked, filled, is_complete, hints) or _moment(name, marked, hints)
+    reading = _number(name, marked, filled, is_complete, hints)
+    if not reading and (moments := read_moments(marked, hints)):
+        reading = _moment(name, marked, moments)
     has_marks = marked.null_count > texts.null_count
     if reading:
         return replace(reading, column=_null_marks(reading.column, texts, marked)) if has_marks else reading
@@ -168,11 +170,6 @@ def _doubt_of_text(name: str, filled: pa.Array) -> str:
             f"{name} is text, since times written as {filled[0].as_py()!r} are not read; for times, write "
             f"try_to_timestamp({sql_name(name)}, PATTERN) in source.query, with Spark's pattern of them"
         )
-    return _nearly_numbers(name, filled)
-
-
-def _nearly_numbers(name: str, filled: pa.Array) -> str:
-    """A doubt about texts of which most are numbers."""
     if not _HALF <= share_of_looks(filled, _FRACTION) < 1:
         return ""
     wrong = filled.filter(pc.invert(pc.match_substring_regex(filled, _FRACTION)))
@@ -202,9 +199,10 @@ def _number(name: str, texts: pa.Array, filled: pa.Array, is_complete: bool, hin
         is_number = pc.match_substring_regex(texts, _FRACTION)
         numbers = pc.utf8_trim(pc.if_else(is_number, texts, pa.scalar(None, pa.large_string())), " \t").cast(pa.float64())
         wrong = texts.filter(pc.and_(pc.is_valid(texts), pc.is_null(numbers)))
-        are = f"{len(wrong):,} of {len(filled):,} values {verb_for(len(wrong))}"
-        misfits = f"{are} none, such as {wrong[0].as_py()[:40]!r}; records with them are refused" if len(wrong) else ""
-        doubt = f"{name} is a number, though {misfits}" if misfits else ""
+        doubt = ""
+        if len(wrong):
+            are = f"{len(wrong):,} of {len(filled):,} values {verb_for(len(wrong))}"
+            doubt = f"{name} is a number, though {are} none, such as {wrong[0].as_py()[:40]!r}; records with them are refused"
         return TextReading(TypedColumn(name, "double", numbers, doubt=doubt), DECIMAL_POINT)
     reading = read_numbers(filled, hints)
     return _number_of_form(name, texts, filled, reading) if reading else None
@@ -225,21 +223,13 @@ def _number_of_form(name: str, texts: pa.Array, filled: pa.Array, reading: Numbe
     return TextReading(replace(column, doubt="; ".join(filter(None, doubts))), reading.decides, reading.other is not None)
 
 
-def _moment(name: str, texts: pa.Array, hints: Collection[str]) -> TextReading | None:
-    """The column as dates or times, if nearly all of its texts are some."""
-    reading = read_moments(texts, hints)
-    if not reading:
-        return None
-    form, kind = reading.form, "date" if reading.form.is_date else "timestamp"
+def _moment(name: str, texts: pa.Array, reading: MomentReading) -> TextReading:
+    """The column of dates or times, and what is assumed of them."""
+    form, filled = reading.form, texts.drop_null()
+    kind = "date" if form.is_date else "timestamp"
     column = TypedColumn(name, "string" if form.sql else kind, reading.moments, form.sql)
     if not form.sql and reading.wrong:
         column = as_text(column)
-    return TextReading(replace(column, doubt=_moment_doubt(name, texts, reading)), reading.decides, reading.other is not None)
-
-
-def _moment_doubt(name: str, texts: pa.Array, reading: MomentReading) -> str:
-    """Assumptions about the moments."""
-    form, filled = reading.form, texts.drop_null()
     doubts = [f"{name} is a {'date' if form.is_date else 'time'} written {form.pattern or 'as a quarter'}"] if form.sql else []
     if reading.other:
         first, second = filled[:100], reading.other.moments(filled[:100])
@@ -253,7 +243,7 @@ def _moment_doubt(name: str, texts: pa.Array, reading: MomentReading) -> str:
     if form.has_short_years:
         doubts += ["its years are from 2000 to 2099"]
     doubts += [_wrong(name, texts, reading.moments)] if reading.wrong else []
-    return "; ".join(filter(None, doubts))
+    return TextReading(replace(column, doubt="; ".join(filter(None, doubts))), reading.decides, reading.other is not None)
 
 
 def _wrong(name: str, texts: pa.Array, values: pa.Array) -> str:

@@ -18,7 +18,7 @@ from pipelines.data.sources.text import records
 from pipelines.data.sources.text.records import RECORD_BYTES
 from pipelines.errors import SourceError
 from pipelines.init.tables.column_types import missing_marks, type_columns
-from pipelines.init.tables.dialect import TableDialect, TextRecord, find_dialect, split_records
+from pipelines.init.tables.dialect import TableDialect, find_dialect, split_records
 from pipelines.init.tables.header import Layout, column_names, find_layout, fit_names
 from pipelines.init.tables.sample import (
     GUESSED,
@@ -34,7 +34,12 @@ from pipelines.init.tables.sql import escape_braces, line_values_query, sql_name
 
 MOST_BROKEN = 0.1
 """Share of broken records beyond which no config is drafted."""
+BEGINNING_BYTES = RECORD_BYTES
+"""The beginning of a large file, of which the first lines decide the dialect: the largest record that ETL reads."""
 _BLOCK_BYTES = 16 * 2**20
+_LEAST_SUMMED = 5
+"""Rows above a line of totals."""
+_MOST_MENDED = 100
 
 
 @dataclass(frozen=True)
@@ -63,16 +68,18 @@ def read_cells(sample: TextSample, layout: Layout, path: str) -> Cells:
     cut = pa.Table.from_batches(records.cut(blocks, replace(dialect.cutting, encoding="utf-8", header=False), path), records.SCHEMA)
     if len(cut) <= dialect.has_header:
         raise SourceError(f"{path} has no rows; give a file that has some")
-    written = _written_names(cut, layout)
+    written = list(layout.names)
+    if dialect.has_header and not cut["problem"][0].as_py():
+        written = [name.strip() for name in next(split_records([cut["record"][0].as_py()], dialect), [])]
     header = fit_names(written, dialect.width)
     cut = cut.slice(dialect.has_header)
     width = max(dialect.width, 1)
     if dialect.has_header and (len(header) != width or bool(header[-1]) != bool(layout.names[-1])):
-        raise SourceError(
-            f"{path} and the first file have different columns, such as {_difference(header, layout.names)}; give files that are alike"
-        )
+        differing = sorted(set(header) ^ set(layout.names))[:4]
+        examples = ", ".join(differing) or f"{len(header)} names, not {len(layout.names)}"
+        raise SourceError(f"{path} and the first file have different columns, such as {examples}; give files that are alike")
     names = column_names(header, width)
-    table = _parse(cut.filter(pc.is_null(cut["problem"]))["record"], dialect, width).rename_columns(names)
+    table = _parse(cut.filter(pc.is_null(cut["problem"]))["record"], dialect, names)
     broken = len(cut) - len(table)
     repeated = _repeats(table, header) if len(header) == width else np.zeros(len(table), bool)
     table = table.filter(pa.array(~repeated))
@@ -86,19 +93,6 @@ def read_cells(sample: TextSample, layout: Layout, path: str) -> Cells:
     return Cells(table, share, not dialect.has_header or names == written, int(repeated.sum()), doubt)
 
 
-def _difference(header: Sequence[str], names: Sequence[str]) -> str:
-    """Some names that only one of two headers has; of those that differ otherwise, their number."""
-    differing = sorted(set(header) ^ set(names))[:4]
-    return ", ".join(differing) or f"{len(header)} names, not {len(names)}"
-
-
-def _written_names(cut: pa.Table, layout: Layout) -> list[str]:
-    """The names in a file: of one that is read with a header, those in its first record."""
-    if not layout.dialect.has_header or cut["problem"][0].as_py():
-        return list(layout.names)
-    return [name.strip() for name in next(split_records([cut["record"][0].as_py()], layout.dialect), [])]
-
-
 def _repeats(table: pa.Table, names: Sequence[str]) -> np.ndarray:
     """Which rows are the header once more, as where files were joined. The first value may have a byte order mark."""
     pairs = [(column, name) for column, name in zip(table.columns, names, strict=True) if name]
@@ -108,43 +102,32 @@ def _repeats(table: pa.Table, names: Sequence[str]) -> np.ndarray:
     return reduce(pc.and_, masks).to_numpy()
 
 
-def _parse(sound: pa.ChunkedArray, dialect: TableDialect, width: int) -> pa.Table:
-    """Records of `width` values as columns of text; others are left out."""
-    texts = sound
-    if dialect.is_aligned or len(dialect.separator) > 1 or _has_quotes_behind_blanks(sound, dialect):  # which Arrow does not take
-        rows = split_records(sound.to_pylist(), dialect)
-        columns = list(zip(*(row for row in rows if len(row) == width), strict=True)) or [()] * width
-        arrays = [pa.array(column, pa.large_string()) for column in columns]
-        return pa.table({str(place): _clean(pa.chunked_array([array]), dialect) for place, array in enumerate(arrays)})
-    names = [str(place) for place in range(width)]
-    parsed = pyarrow.csv.read_csv(
-        pa.BufferReader(b"\n".join(texts.cast(pa.large_binary()).to_pylist())),
-        pyarrow.csv.ReadOptions(column_names=names, block_size=max(_BLOCK_BYTES, 2 * (pc.max(pc.binary_length(texts)).as_py() or 0))),
-        pyarrow.csv.ParseOptions(
-            delimiter=dialect.separator,
-            quote_char=dialect.quote or False,
-            escape_char=dialect.escape or False,
-            newlines_in_values=dialect.is_multiline,
-            invalid_row_handler=lambda row: "skip",
-        ),
-        pyarrow.csv.ConvertOptions(column_types=dict.fromkeys(names, pa.large_string()), strings_can_be_null=False),
-    )
-    return pa.table(
-        {name: _clean(parsed[name], dialect) for name in names}, schema=pa.schema([(name, pa.large_string()) for name in names])
-    )
-
-
-def _has_quotes_behind_blanks(sound: pa.ChunkedArray, dialect: TableDialect) -> bool:
-    is_possible = dialect.has_blanks and bool(dialect.quote)
-    return is_possible and bool(pc.any(pc.match_substring(sound, f" {dialect.quote}")).as_py())
-
-
-def _clean(cells: pa.ChunkedArray, dialect: TableDialect) -> pa.Array:
-    """The texts without the blanks that the dialect ignores; empty ones as NULL."""
-    texts = cells.combine_chunks()
+def _parse(sound: pa.ChunkedArray, dialect: TableDialect, names: Sequence[str]) -> pa.Table:
+    """Records of as many values as there are names, as columns of text, with NULL for an empty value. Others are left out."""
+    has_quotes = dialect.has_blanks and bool(dialect.quote)
+    has_quotes_behind_blanks = has_quotes and bool(pc.any(pc.match_substring(sound, f" {dialect.quote}")).as_py())
+    if dialect.is_aligned or len(dialect.separator) > 1 or has_quotes_behind_blanks:  # which Arrow does not take
+        rows = (row for row in split_records(sound.to_pylist(), dialect) if len(row) == len(names))
+        columns = list(zip(*rows, strict=True)) or [()] * len(names)
+        texts = [pa.array(column, pa.large_string()) for column in columns]
+    else:
+        parsed = pyarrow.csv.read_csv(
+            pa.BufferReader(b"\n".join(sound.cast(pa.large_binary()).to_pylist())),
+            pyarrow.csv.ReadOptions(column_names=names, block_size=max(_BLOCK_BYTES, 2 * (pc.max(pc.binary_length(sound)).as_py() or 0))),
+            pyarrow.csv.ParseOptions(
+                delimiter=dialect.separator,
+                quote_char=dialect.quote or False,
+                escape_char=dialect.escape or False,
+                newlines_in_values=dialect.is_multiline,
+                invalid_row_handler=lambda row: "skip",
+            ),
+            pyarrow.csv.ConvertOptions(column_types=dict.fromkeys(names, pa.large_string()), strings_can_be_null=False),
+        )
+        texts = [column.combine_chunks() for column in parsed.columns]
     if dialect.has_blanks:
-        texts = pc.utf8_trim(texts, " \t")
-    return pc.if_else(pc.equal(pc.binary_length(texts), 0), pa.scalar(None, pa.large_string()), texts)
+        texts = [pc.utf8_trim(column, " \t") for column in texts]
+    null = pa.scalar(None, pa.large_string())
+    return pa.table([pc.if_else(pc.equal(pc.binary_length(column), 0), null, column) for column in texts], names)
 
 
 def _first_fault(cut: pa.Table, dialect: TableDialect) -> str:
@@ -161,13 +144,6 @@ def _first_fault(cut: pa.Table, dialect: TableDialect) -> str:
     return min(faults)[1] if faults else "a record is of another width"
 
 
-_MOST_MENDED = 100
-_LEAST_SUMMED = 5
-"""Rows above a line of totals."""
-BEGINNING_BYTES = RECORD_BYTES
-"""The beginning of a large file, of which the first lines decide the dialect: the largest record that ETL reads."""
-
-
 def read_delimited(paths: list[str], data: str, is_sure: bool, skip: int | None = None) -> SampledTable | None:
     """The table; None if nothing divides the lines into values, unless they are surely a table. `skip` lines at the start of each file are
     no part of it; None if that is to be found out.
@@ -175,7 +151,13 @@ def read_delimited(paths: list[str], data: str, is_sure: bool, skip: int | None 
     Raises SourceError for files without rows, of several encodings, with many broken records, or with different columns."""
     read = even_files(paths)
     samples = {path: sample_text(path, SAMPLE_BYTES // len(read)) for path in read}
-    dialect, first_records = _find_dialect(samples, skip or 0)
+    for path, sample in samples.items():
+        if not sample.data.strip():
+            raise SourceError(f"{path} is empty; give a file that has rows")
+    first = samples[read[0]]
+    beginning = first if first.is_complete else sample_beginning(read[0], BEGINNING_BYTES)
+    encoding = find_encoding(first.data, read[0])
+    dialect, first_records = find_dialect(beginning.data, encoding, is_cut=not beginning.is_complete, skip=skip or 0)
     if not is_sure and not dialect.divides:
         return None
     layout = find_layout(dialect, first_records, read[0], skip)
@@ -194,16 +176,6 @@ def read_delimited(paths: list[str], data: str, is_sure: bool, skip: int | None 
     is_complete = len(read) == len(paths) and all(sample.is_complete for sample in samples.values())
     read_rows = sum(len(part.table) / samples[path].share for path, part in cells.items())
     return _table(cells, layout, data, round(read_rows * len(paths) / len(read)), is_complete)
-
-
-def _find_dialect(samples: Mapping[str, TextSample], skip: int) -> tuple[TableDialect, list[TextRecord]]:
-    """The dialect of the first file, and its first records. Raises SourceError if any file is empty."""
-    for path, sample in samples.items():
-        if not sample.data.strip():
-            raise SourceError(f"{path} is empty; give a file that has rows")
-    path, first = next(iter(samples.items()))
-    beginning = first if first.is_complete else sample_beginning(path, BEGINNING_BYTES)
-    return find_dialect(beginning.data, find_encoding(first.data, path), is_cut=not beginning.is_complete, skip=skip)
 
 
 def _doubt_of_encoding(data: bytes, path: str, encoding: str) -> str:

@@ -1,14 +1,13 @@
-"""What a person should check in the data: single columns that give the target away, as a duration does that only ends early for those who
+"""Checks of the data, for a person: single columns that give the target away, as a duration does that only ends early for those who
 left; values that cannot be; and numbers that may stand for a missing value.
 
-`find_leak` predicts the target from each column alone: its values, or ranges of a number, have the mean of the target, or their most
+`leak_doubt` predicts the target from each column alone: its values, or ranges of a number, have the mean of the target, or their most
 frequent class, in one half of the rows, and are scored on the other half. A column that predicts nearly all where no other comes near is
 named, and stays a feature: whether it is known before the target, only a person can say.
 """
 
 import re
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -31,68 +30,57 @@ LEAST_RARE_ROWS = 10
 """Rows of the rarer class, held out, below which a score may be chance."""
 _RANGES = 64
 _METRICS = {"two classes": AUC, "classes": EXPLAINED_ERRORS, "number": R_SQUARED}
+_NEVER_NEGATIVE = re.compile(
+    r"(^|_)(age|ages|count|counts|hours?|minutes?|seconds?|days?|years?|distance|duration|weight|height|length|width|size|area|price|"
+    r"population|rooms|passengers|speed|quantity|qty)($|_)",
+    re.IGNORECASE,
+)
+_AGE = re.compile(r"(^|_)age$", re.IGNORECASE)
+_OLDEST = 120
+MOST_IMPOSSIBLE = 0.005
+"""Share of the rows beyond which a value is no mistake; a version may have 1 % of refused rows for all reasons together."""
+_LEAST_MARK, _LEAST_MARKED = 99, 0.005
+"""Size of a number that marks missing values, such as 999, and the share of the rows that has it."""
 
 
-@dataclass(frozen=True)
-class Leak:
-    """Columns that predict the target, each alone."""
+def leak_doubt(features: Sequence[ColumnFacts], target: TargetChoice, feature_names: Collection[str]) -> str:
+    """A line about the features that predict the target, each alone, while no other comes near; empty if there are none.
 
-    columns: tuple[str, ...]
-    score: float
-    """The least of theirs."""
-    next_column: str
-    next_score: float
-    """Of the best of all others; 0 if there are none."""
-    metric: str
-    moments: frozenset[str] = frozenset()
-    """Those of the columns whose features are parts of them, by other names."""
-
-    def text(self, feature_names: Collection[str]) -> str:
-        """The line about it, beside a draft with these features: a column that has none of its own is one of a pattern."""
-        verb, end = ("tells", "") if len(self.columns) == 1 else ("tell", " each")
-        rival = f", where {self.next_column}, the next best, has {self.next_score:.2f}" if self.next_column else ""
-        named = [name for name in self.columns if name in self.moments or name in feature_names]
-        settings = name_list([f"the features of {name}" if name in self.moments else f"dataset.features.{name}" for name in named])
-        unnamed = ", ".join(sql_name(name) for name in self.columns if name not in named)
-        remedies = [
-            *([f"remove {settings}"] if named else []),
-            *([f"leave {unnamed} out in source.query: SELECT * EXCEPT ({unnamed})"] if unnamed else []),
-        ]
-        return (
-            f"{name_list(list(self.columns))} alone {verb} the target, with a held-out {self.metric} of {self.score:.3f}{end}{rival}: "
-            f"what is only known afterwards is no feature, so {' and '.join(remedies)} then"
-        )
-
-
-def find_leak(features: Sequence[ColumnFacts], target: TargetChoice) -> Leak | None:
-    """The feature that predicts the target alone while no other comes near; None if there is none."""
+    It tells how to remove them from a draft with features of these names: a column that has none of its own is one of a pattern."""
     known_rows = np.flatnonzero(target.column.typed.values.is_valid().to_numpy(zero_copy_only=False))
     if len(known_rows) < LEAST_ROWS:
-        return None
+        return ""
     rows = known_rows[np.linspace(0, len(known_rows) - 1, min(len(known_rows), MOST_ROWS)).astype(int)]
     rows = np.random.default_rng(0).permutation(rows)
-    outputs = _outputs(target, rows)
-    if target.has_classes and np.unique(outputs[1::2], return_counts=True)[1].min() < LEAST_RARE_ROWS:
-        return None
-    scores = {
-        column.name: _score(_ranges(column, rows), outputs, target.kind) for column in features if column.kind not in ("list", "other")
-    }
-    ranking = sorted(scores, key=lambda name: -scores[name])
-    columns = [name for name in ranking if scores[name] >= LEAK_SCORE]
-    if not 0 < len(columns) <= MOST_LEAKS:
-        return None
-    next_column = next((name for name in ranking if name not in columns), "")
-    score, next_score = scores[columns[-1]], scores.get(next_column, 0.0)
-    is_ahead = 1 - next_score >= LEAST_LEAD * (1 - score)
-    moments = frozenset(column.name for column in features if column.kind == "moment")
-    return Leak(tuple(columns), score, next_column, next_score, _METRICS[target.kind], moments) if is_ahead else None
-
-
-def _outputs(target: TargetChoice, rows: np.ndarray) -> np.ndarray:
-    """The target of these rows: numbers, or classes as numbers from 0."""
     if target.kind == "number":
-        return target.column.places[rows]
-    return np.unique(target.column.codes[rows], return_inverse=True)[1].astype(float)
+        outputs = target.column.places[rows]
+    else:
+        outputs = np.unique(target.column.codes[rows], return_inverse=True)[1].astype(float)
+        if np.unique(outputs[1::2], return_counts=True)[1].min() < LEAST_RARE_ROWS:
+            return ""
+    compared = [column for column in features if column.kind not in ("list", "other")]
+    scores = {column.name: _score(_ranges(column, rows), outputs, target.kind) for column in compared}
+    ranking = sorted(scores, key=lambda name: -scores[name])
+    leaks = [name for name in ranking if scores[name] >= LEAK_SCORE]
+    if not 0 < len(leaks) <= MOST_LEAKS:
+        return ""
+    next_name = next((name for name in ranking if name not in leaks), "")
+    score, next_score = scores[leaks[-1]], scores.get(next_name, 0.0)
+    is_ahead = 1 - next_score >= LEAST_LEAD * (1 - score)
+    if not is_ahead:
+        return ""
+    verb, end = ("tells", "") if len(leaks) == 1 else ("tell", " each")
+    rival = f", where {next_name}, the next best, has {next_score:.2f}" if next_name else ""
+    moments = {column.name for column in features if column.kind == "moment"}  # whose features are parts of them, by other names
+    named = [name for name in leaks if name in moments or name in feature_names]
+    settings = name_list([f"the features of {name}" if name in moments else f"dataset.features.{name}" for name in named])
+    unnamed = ", ".join(sql_name(name) for name in leaks if name not in named)
+    remedies = [f"remove {settings}"] if named else []
+    remedies += [f"leave {unnamed} out in source.query: SELECT * EXCEPT ({unnamed})"] if unnamed else []
+    return (
+        f"{name_list(leaks)} alone {verb} the target, with a held-out {_METRICS[target.kind]} of {score:.3f}{end}{rival}: "
+        f"what is only known afterwards is no feature, so {' and '.join(remedies)} then"
+    )
 
 
 def _ranges(column: ColumnFacts, rows: np.ndarray) -> np.ndarray:
@@ -123,20 +111,6 @@ def _score(ranges: np.ndarray, outputs: np.ndarray, kind: str) -> float:
     if kind == "number":
         return r_squared(true, predicted)
     return rank_auc(true == 1, predicted)
-
-
-_NEVER_NEGATIVE = re.compile(
-    r"(^|_)(age|ages|count|counts|hours?|minutes?|seconds?|days?|years?|distance|duration|weight|height|length|width|size|area|price|"
-    r"population|rooms|passengers|speed|quantity|qty)($|_)",
-    re.IGNORECASE,
-)
-_AGE = re.compile(r"(^|_)age$", re.IGNORECASE)
-_OLDEST = 120
-MOST_IMPOSSIBLE = 0.005
-"""Share of the rows beyond which a value is no mistake; a version may have 1 % of refused rows for all reasons together."""
-
-_LEAST_MARK, _LEAST_MARKED = 99, 0.005
-"""Size of a number that marks missing values, such as 999, and the share of the rows that has it."""
 
 
 def expectations(columns: Sequence[ColumnFacts]) -> dict[str, tuple[str, str]]:

@@ -26,6 +26,8 @@ _MOST_DURATIONS = 3
 LEAST_MOMENTS = 20
 """Different moments below which a split by time would be one of few groups of rows."""
 _FIRST_YEAR, _LAST_YEAR = 1900, 2100
+_SEASONS_MICROSECONDS = 3 * 365 * 86_400e6
+"""Rows split by time that span less have months in the test that training has not seen."""
 _UNITS = {"seconds": ("timestamp_seconds", 1), "milliseconds": ("timestamp_millis", 1_000), "microseconds": ("timestamp_micros", 1_000_000)}
 """Functions of Spark SQL for times since 1970, and units a second."""
 _NAME_OF_A_MOMENT = re.compile(
@@ -61,7 +63,7 @@ def moment_parts(
             yield MomentPart(f"{column.name}_day", f"datediff({expression(column)}, DATE '1970-01-01')", False, nulls)
         for part, arrow_part in _PARTS.items():
             is_column = part != "dayofweek" and column.name in derived
-            is_unseen_season = part == "month" and is_split_by_time and not _spans_years(column)
+            is_unseen_season = part == "month" and is_split_by_time and not np.ptp(column.places) > _SEASONS_MICROSECONDS
             follows_from_month = part == "dayofweek" and _are_months(values)
             if not (is_column or is_unseen_season or follows_from_month) and len(pc.unique(arrow_part(values))) > 1:
                 yield MomentPart(f"{column.name}_{part}", f"{part}({expression(column)})", True, nulls)
@@ -98,25 +100,19 @@ def has_equal_steps(column: ColumnFacts) -> bool:
 
 
 def add_moments(table: SampledTable, targets: Sequence[ColumnFacts] = ()) -> SampledTable:
-    """The table with moments in place of whole numbers that stand for some, and with one that parts in several columns
-    make together. Targets stay as they are."""
-    columns = [column if any(column is target for target in targets) else _moment_of_numbers(column) for column in table.columns]
-    columns = _join_times_of_day(columns, targets)
+    """The table with moments in place of whole numbers that stand for some, and of parts in several columns. Targets stay as they are."""
+    columns = list[ColumnFacts]()
+    for raw in table.columns:
+        is_target = any(raw is target for target in targets)
+        column = raw if is_target else _moment_of_numbers(raw)
+        is_behind_target = any(columns[-1] is target for target in targets) if columns else False
+        if columns and not (is_target or is_behind_target) and (moment := _moment_of_day(columns[-1], column)):
+            columns[-1] = moment  # of a date and the times of day in the next column, under the name of the date
+        else:
+            columns.append(column)
     if any(column.kind == "moment" for column in columns) or not (moment := _moment_of_parts(columns, targets)):
         return replace(table, columns=columns)
     return replace(table, columns=[moment, *columns], derived=(moment.name,))
-
-
-def _join_times_of_day(columns: Sequence[ColumnFacts], targets: Sequence[ColumnFacts]) -> list[ColumnFacts]:
-    """The columns, of which a date and the times of day in the next column are one moment, under the name of the date."""
-    joined = list[ColumnFacts]()
-    for column in columns:
-        has_target = any(other is target for target in targets for other in (column, *joined[-1:]))
-        if joined and not has_target and (moment := _moment_of_day(joined[-1], column)):
-            joined[-1] = moment
-        else:
-            joined.append(column)
-    return joined
 
 
 def _moment_of_day(day: ColumnFacts, time: ColumnFacts) -> ColumnFacts | None:
@@ -146,49 +142,32 @@ def _moment_of_numbers(column: ColumnFacts) -> ColumnFacts:
     typed = column.typed
     if column.kind != "number" or typed.ddl == "double" or not len(column.filled) or has_identifier_name(column):
         return column
+    numbers = column.numbers
+    counts_rows = numbers[-1] - numbers[0] < 2 * column.rows
     has_name = bool(_NAME_OF_A_MOMENT.search(column.name))
-    is_sure = has_name or (_is_in_order(column) and column.distinct > column.rows / 2 and not _is_dense(column))
+    is_sure = has_name or (_is_in_order(column) and column.distinct > column.rows / 2 and not counts_rows)
     for pattern, digits in (("yyyyMMdd", 8), ("yyyyMM", 6)):
         form = pattern_form(pattern)
-        if not (is_sure or (digits == 8 and column.distinct >= LEAST_MOMENTS)) or not _have_digits(column, digits):
+        wrong = np.sum((numbers < 10 ** (digits - 1)) | (numbers >= 10**digits))
+        if not (is_sure or (digits == 8 and column.distinct >= LEAST_MOMENTS)) or wrong > MOST_WRONG * len(numbers):
             continue
         moments = form.moments(typed.values.cast(pa.large_string()))
-        years = pc.year(moments.drop_null())
-        if moments.null_count - typed.values.null_count <= MOST_WRONG * len(column.filled) and _are_years(years):
+        years = pc.min_max(pc.year(moments.drop_null())).as_py()
+        are_years = years["min"] is not None and years["min"] >= _FIRST_YEAR and years["max"] <= _LAST_YEAR
+        if moments.null_count - typed.values.null_count <= MOST_WRONG * len(column.filled) and are_years:
             sql = form.sql.replace("{0}", f"CAST({typed.sql or '{0}'} AS string)")
             return ColumnFacts(TypedColumn(column.name, typed.ddl, moments, sql, f"{column.name} is a date written {pattern}"))
-    unit = next((unit for unit, (_, per_second) in _UNITS.items() if _are_times(column, per_second)), "")
-    if not unit:
-        return column
-    function, per_second = _UNITS[unit]
-    if not is_sure:
-        doubt = f"{column.name} is a number; for a time in {unit} since 1970, write {function}({sql_name(column.name)}) in source.query"
-        return ColumnFacts(replace(typed, doubt=doubt))
-    moments = pc.multiply(typed.values.cast(pa.int64()), 1_000_000 // per_second).cast(pa.timestamp("us"))
-    sql = f"{function}({typed.sql or '{0}'})"
-    return ColumnFacts(TypedColumn(column.name, typed.ddl, moments, sql, f"{column.name} is a time in {unit} since 1970, in UTC"))
-
-
-def _have_digits(column: ColumnFacts, digits: int) -> bool:
-    """Whether nearly all numbers have so many digits."""
-    outside = np.sum((column.numbers < 10 ** (digits - 1)) | (column.numbers >= 10**digits))
-    return bool(outside <= MOST_WRONG * len(column.numbers))
-
-
-def _are_years(years: pa.Array) -> bool:
-    bounds = pc.min_max(years).as_py()
-    return bounds["min"] is not None and bounds["min"] >= _FIRST_YEAR and bounds["max"] <= _LAST_YEAR
-
-
-def _are_times(column: ColumnFacts, per_second: int) -> bool:
-    """Whether the numbers are times from 1990 to 2040."""
-    first, last = (np.datetime64(day, "s").astype(np.int64) * per_second for day in ("1990-01-01", "2040-01-01"))
-    return bool(first <= column.numbers[0] and column.numbers[-1] < last and column.distinct > 1)
-
-
-def _is_dense(column: ColumnFacts) -> bool:
-    """Whether the numbers count rows."""
-    return bool(column.numbers[-1] - column.numbers[0] < 2 * column.rows)
+    for unit, (function, per_second) in _UNITS.items():
+        first, last = (np.datetime64(day, "s").astype(np.int64) * per_second for day in ("1990-01-01", "2040-01-01"))
+        if not (first <= numbers[0] and numbers[-1] < last and column.distinct > 1):
+            continue
+        if not is_sure:
+            doubt = f"{column.name} is a number; for a time in {unit} since 1970, write {function}({sql_name(column.name)}) in source.query"
+            return ColumnFacts(replace(typed, doubt=doubt))
+        moments = pc.multiply(typed.values.cast(pa.int64()), 1_000_000 // per_second).cast(pa.timestamp("us"))
+        sql = f"{function}({typed.sql or '{0}'})"
+        return ColumnFacts(TypedColumn(column.name, typed.ddl, moments, sql, f"{column.name} is a time in {unit} since 1970, in UTC"))
+    return column
 
 
 def _moment_of_parts(columns: Sequence[ColumnFacts], targets: Sequence[ColumnFacts]) -> ColumnFacts | None:
@@ -201,19 +180,19 @@ def _moment_of_parts(columns: Sequence[ColumnFacts], targets: Sequence[ColumnFac
         present = list(itertools.takewhile(lambda pair: pair[0] is not None, zip(parts, _PARTS_OF_A_MOMENT.values(), strict=True)))
         columns_of_parts = [column for column, _ in present if column]
         has_target = any(column is target for column in columns_of_parts for target in targets)
-        if len(present) < 2 or has_target or not all(column and _is_part(column, *bounds) for column, bounds in present):
+        are_parts = all(
+            column is not None
+            and column.kind == "number"
+            and not column.typed.sql
+            and column.typed.ddl in ("int", "long")
+            and least <= column.numbers[0]
+            and column.numbers[-1] <= most
+            for column, (least, most) in present
+        )
+        if len(present) < 2 or has_target or not are_parts:
             continue
         return _join_parts(f"{match[1]}{'time' if len(present) > 3 else 'date'}{match[2]}", columns_of_parts, set(by_name))
     return None
-
-
-def _is_part(column: ColumnFacts, least: int, most: int) -> bool:
-    return (
-        column.kind == "number"
-        and not column.typed.sql
-        and column.typed.ddl in ("int", "long")
-        and bool(least <= column.numbers[0] and column.numbers[-1] <= most)
-    )
 
 
 def _join_parts(name: str, parts: Sequence[ColumnFacts], used_names: set[str]) -> ColumnFacts | None:
@@ -238,8 +217,3 @@ def _are_months(moments: pa.Array) -> bool:
     """Whether the moments stand for months, quarters or years: all are the same day of a month, or all the last one."""
     next_days = pc.add(moments, pa.scalar(timedelta(days=1), pa.duration("us")))
     return any(len(pc.unique(pc.day(days))) == 1 for days in (moments, next_days)) and len(pc.unique(pc.month(moments))) > 1
-
-
-def _spans_years(column: ColumnFacts) -> bool:
-    days = np.ptp(column.places) / 86_400e6
-    return bool(days > 3 * 365)

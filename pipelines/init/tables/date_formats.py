@@ -6,7 +6,7 @@ ISO 8601 writes has no pattern, since Spark reads it by its type.
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -121,8 +121,12 @@ class MomentForm:
 
     def moments(self, texts: pa.Array) -> pa.Array:
         """Values that Spark makes of texts: dates, or times of microseconds in UTC."""
-        if not self.pattern and (moments := _iso_moments(texts, self.is_date)) is not None:
-            return moments
+        if not self.pattern:
+            plain = pc.replace_substring(pc.utf8_rtrim(texts, " UTCZ"), "T", " ")
+            try:  # Arrow takes a tenth of the time, unless there are offsets
+                return plain.cast(pa.timestamp("us")).cast(pa.date32() if self.is_date else pa.timestamp("us"))
+            except pa.ArrowInvalid:
+                pass
         parts = _Parts(pc.extract_regex(texts, self.look))
         years = parts.numbers("year", 1970) + (2_000 if self.has_short_years else 0)
         months = 3 * parts.numbers("quarter", 1) - 2 if parts.has("quarter") else parts.months
@@ -187,16 +191,6 @@ class _Parts:
         distinct = pc.unique(zones)
         seconds = pa.array([_zone_offset(zone) for zone in distinct.to_pylist()], pa.int64())
         return seconds.take(pc.index_in(zones, distinct)).to_numpy(zero_copy_only=False)
-
-
-def _iso_moments(texts: pa.Array, is_date: bool) -> pa.Array | None:
-    """Moments of texts without offsets, by Arrow in a tenth of the time; None if it does not take all of them."""
-    plain = pc.replace_substring(pc.utf8_rtrim(texts, " UTCZ"), "T", " ")
-    try:
-        moments = plain.cast(pa.timestamp("us"))
-    except pa.ArrowInvalid:
-        return None
-    return moments.cast(pa.date32()) if is_date else moments
 
 
 def _zone_offset(zone: str) -> int:
@@ -298,8 +292,14 @@ def _is_in_order(moments: pa.Array) -> bool:
 
 
 def pattern_form(pattern: str) -> MomentForm:
-    """The form of a pattern of Spark."""
-    return MomentForm(_look(pattern), pattern)
+    """The form of a pattern of Spark, with a group for each part."""
+    looks = [
+        _LETTERS.get(part) or "".join(f"\\{character}" if character in "[]" else f"[{character}]" for character in part.strip("'"))
+        for part in re.findall(r"'[^']*'|y+|M+|d+|H+|h+|m+|s+|S+|a|X+|Z|.", pattern.removeprefix("EEE"))
+    ]
+    if pattern.startswith("EEE"):
+        looks = ["(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)", *(" +" if look == "[ ]" else look for look in looks)]
+    return MomentForm(f"^{''.join(looks)}$", pattern)
 
 
 def _fitting_forms(filled: pa.Array) -> list[MomentForm]:
@@ -310,14 +310,18 @@ def _fitting_forms(filled: pa.Array) -> list[MomentForm]:
         return []
     iso = [MomentForm(look) for look in (_ISO_DATE, _ISO_TIME, *_QUARTERS)]
     marks = _most_frequent_marks(first)
-    forms = [*iso, *(pattern_form(pattern) for pattern in _patterns_by_marks().get(marks, ()))]
+    forms = [*iso, *map(pattern_form, _patterns_by_marks().get(marks, ()))]
     return [form for form in forms if sum(bool(re.search(form.look, text)) for text in first) >= most]
 
 
 def patterns() -> list[str]:
-    """Patterns of Spark; of equally good ones, an earlier one is taken."""
-    long = [f"{date}{time}" for date in _DATES for time in _TIMES] + [*_MONTHS_OF_YEARS, *_FURTHER]
-    return list(dict.fromkeys(spelling for pattern in long for spelling in _spellings(pattern)))
+    """Patterns of Spark, each with two digits in every part, and with one or two in days and months, or in hours, or in both; of equally
+    good ones, an earlier one is taken."""
+    spellings = list[str]()
+    for pattern in [f"{date}{time}" for date in _DATES for time in _TIMES] + [*_MONTHS_OF_YEARS, *_FURTHER]:
+        for date in (pattern, re.sub(r"\bdd\b", "d", re.sub(r"\bMM\b", "M", pattern))):
+            spellings += (date, re.sub(r"\b(HH|hh)\b", lambda match: match[1][0], date))
+    return list(dict.fromkeys(spellings))
 
 
 @cache
@@ -337,23 +341,3 @@ def _most_frequent_marks(texts: Sequence[str]) -> str:
 
 def _marks(text: str) -> str:
     return re.sub("[A-Za-z0-9]", "", re.sub(" +", " ", text))
-
-
-def _spellings(pattern: str) -> Iterator[str]:
-    """The pattern with two digits in every part, and with one or two in days and months, or in hours, or in both."""
-    for short_date in (False, True):
-        for short_hour in (False, True):
-            date = re.sub(r"\bdd\b", "d", re.sub(r"\bMM\b", "M", pattern)) if short_date else pattern
-            yield re.sub(r"\b(HH|hh)\b", lambda match: match[1][0], date) if short_hour else date
-
-
-def _look(pattern: str) -> str:
-    """An expression of the texts of a pattern of Spark, with a group for each part."""
-    looks = [
-        _LETTERS.get(part) or "".join(f"\\{character}" if character in "[]" else f"[{character}]" for character in part.strip("'"))
-        for part in re.findall(r"'[^']*'|y+|M+|d+|H+|h+|m+|s+|S+|a|X+|Z|.", pattern.removeprefix("EEE"))
-    ]
-    if pattern.startswith("EEE"):
-        looks = [" +" if look == "[ ]" else look for look in looks]
-        return f"^(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun){''.join(looks)}$"
-    return f"^{''.join(looks)}$"

@@ -122,7 +122,9 @@ def find_dialect(data: bytes, encoding: str, is_cut: bool, skip: int = 0) -> tup
     """The dialect with the highest score, without a header yet, and the first records in it. More lines decide where they are long, or
     where one value may have most of them. `is_cut` if the data are the beginning of more."""
     most, head = HEAD_BYTES, data[:0]
-    while len(head) < len(data) and (head.count(b"\n") < LEAST_LINES or _is_mostly_open(head)):
+    usual = quoting.Quoting(",", '"', "", True)
+    # A value that began in the first half may not have ended yet.
+    while len(head) < len(data) and (head.count(b"\n") < LEAST_LINES or 0 < _records_end(head, usual) < len(head) / 2):
         head = data if len(data) <= most else data[: data.rfind(b"\n", 0, most) + 1] or data[:most]
         most *= 4
     text = head.decode(encoding, "replace").removeprefix("\ufeff").encode()
@@ -185,11 +187,11 @@ def split_records(texts: Iterable[str], dialect: TableDialect) -> Iterator[list[
         csv.field_size_limit(usual_limit)
 
 
-def _is_mostly_open(head: bytes) -> bool:
-    """Whether a value that began in the first half of the text may not have ended yet."""
-    line_ends = np.flatnonzero(np.frombuffer(head, np.uint8) == 10) + 1
-    ends = quoting.record_ends(head, line_ends, quoting.Quoting(",", '"', "", True), may_be_open=True).offsets
-    return len(ends) > 0 and ends[-1] < len(head) / 2
+def _records_end(text: bytes, quotes: quoting.Quoting) -> int:
+    """The end of the last record whose values have surely ended in the text; 0 if there is none."""
+    line_ends = np.flatnonzero(np.frombuffer(text, np.uint8) == 10) + 1
+    ends = quoting.record_ends(text, line_ends, quotes, may_be_open=True).offsets
+    return int(ends[-1]) if len(ends) else 0
 
 
 def _candidates(text: str) -> Iterator[TableDialect]:
@@ -227,9 +229,7 @@ def _separators(lines: list[str]) -> list[str]:
 def _score(text: bytes, dialect: TableDialect, is_cut: bool) -> tuple[float, float, int]:
     """The score of a dialect, the share of lines that it makes sound records of equal width of, and that width."""
     if is_cut and dialect.is_multiline:  # a value may be open at the end
-        line_ends = np.flatnonzero(np.frombuffer(text, np.uint8) == 10) + 1
-        ends = quoting.record_ends(text, line_ends, dialect.cutting.quoting, may_be_open=True).offsets
-        text = text[: ends[-1]] if len(ends) else text
+        text = text[: _records_end(text, dialect.cutting.quoting) or len(text)]
     read = list(first_records(text, dialect))
     widths = Counter(len(record.values) for record in read if record.values)
     if not widths:
@@ -237,7 +237,11 @@ def _score(text: bytes, dialect: TableDialect, is_cut: bool) -> tuple[float, flo
     width = max(widths, key=lambda width: (widths[width], width))
     if width == 1:
         return 0, 0, 1
-    alike = [record for record in read if len(record.values) == width and not any(map(_has_quotes_around, record.values))]
+    alike = [
+        record
+        for record in read
+        if len(record.values) == width and not any(len(value) > 1 and value[0] == value[-1] in ('"', "'") for value in record.values)
+    ]
     penalty = _NO_QUOTES_PENALTY if not dialect.quote else 0
     share = max(sum(map(_line_count, alike)) - penalty, 0) / max(sum(map(_line_count, read)), 1)
     sampled = alike[:: max(len(alike) // _MOST_SCORED, 1)]
@@ -248,10 +252,6 @@ def _score(text: bytes, dialect: TableDialect, is_cut: bool) -> tuple[float, flo
 
 def _line_count(record: TextRecord) -> int:
     return 1 + record.text.count("\n") + record.text.count("\r") - record.text.count("\r\n")
-
-
-def _has_quotes_around(value: str) -> bool:
-    return len(value) > 1 and value[0] == value[-1] and value[0] in "\"'"
 
 
 def _quality(value: str) -> float:

@@ -1,21 +1,21 @@
 """Finds the table of a file, or of a folder of files that are alike, and the format of the files."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
-from typing import Literal
 from urllib.parse import unquote
 
 import numpy as np
 import pyarrow as pa
 
 from pipelines.config.messages.words import name_list, show_count, verb_for
+from pipelines.config.slices import slice_modules
 from pipelines.data.features.auto.column_facts import ColumnFacts
 from pipelines.data.sources.files.content import COMPRESSED
 from pipelines.errors import SourceError
 from pipelines.init.media.class_folders import SPLITS, folder_splits
-from pipelines.init.tables.cell_tables import read_excel, read_sqlite
 from pipelines.init.tables.column_types import as_text, type_columns
 from pipelines.init.tables.csv_table import read_delimited
 from pipelines.init.tables.json_table import has_json, read_json
@@ -24,15 +24,12 @@ from pipelines.init.tables.sample import SampledTable, even_files
 from pipelines.init.tables.sql import escape_braces, sql_name
 from pipelines.init.tables.target import target_names
 
-Format = Literal["csv", "json", "parquet", "excel", "sqlite"]
-ENDINGS: dict[str, Format] = {
+ENDINGS = {
     **dict.fromkeys((".csv", ".tsv", ".tab", ".psv", ".ssv", ".dat", ".data"), "csv"),
     **dict.fromkeys((".json", ".jsonl", ".ndjson"), "json"),
     **dict.fromkeys((".parquet", ".parq", ".pq"), "parquet"),
-    **dict.fromkeys((".xlsx", ".xlsm"), "excel"),
-    **dict.fromkeys((".sqlite", ".sqlite3", ".db"), "sqlite"),
 }
-"""Formats by the ending of a file; a single file of another one is CSV if its lines have equally many values."""
+"""The core's formats by the ending of a file; a single file of another one is CSV if its lines have equally many values."""
 _NOTES = re.compile(r"(readme|license|licence|copying|notice)\b.*|.*\.(md|names|rst|pdf|html?|info)", re.IGNORECASE)
 _NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
 """The value in the names of folders whose rows have none."""
@@ -44,20 +41,29 @@ _SPLITS = {
 
 
 @dataclass(frozen=True)
-class SplitFiles:
-    """The files of a published split."""
+class TableKind:
+    """Files of a slice's format, each a table: of `TABLE_KINDS` in its module `draft`."""
 
-    data: str
-    """The path of the file, or of the folder that holds all of them."""
-    paths: list[str]
+    format: str
+    endings: tuple[str, ...]
+    read: Callable[[list[str], str, int | None], SampledTable]
+    """Takes the files, the path that the config is to have, and the rows before the names of the columns, if that number is told."""
 
 
-def file_format(path: Path) -> Format | None:
+@cache
+def _kinds_by_ending() -> dict[str, TableKind]:
+    kinds = [kind for module in slice_modules("draft").values() for kind in getattr(module, "TABLE_KINDS", ())]
+    return {ending: kind for kind in kinds for ending in kind.endings}
+
+
+def file_format(path: Path) -> str | None:
     """The format that the ending of a file says, before that of its compression."""
     name = path.name.lower()
     for ending in COMPRESSED:
         name = name.removesuffix(ending)
-    return ENDINGS.get(Path(name).suffix)
+    suffix = Path(name).suffix
+    kind = None if suffix in ENDINGS else _kinds_by_ending().get(suffix)
+    return kind.format if kind else ENDINGS.get(suffix)
 
 
 def find_table(data: str, skip_rows: int | None = None, target: str = "") -> SampledTable | None:
@@ -76,9 +82,8 @@ def find_table(data: str, skip_rows: int | None = None, target: str = "") -> Sam
         return None
     strange = [file for file in files if not file_format(file) and not _NOTES.fullmatch(file.name)]
     if len(kinds) > 1 or strange:
-        examples = [next(file for file in files if file_format(file) == kind).name for kind in sorted(kinds)] + [
-            file.name for file in strange
-        ]
+        first_of_kinds = [next(file for file in files if file_format(file) == kind) for kind in sorted(kinds)]
+        examples = [file.name for file in (*first_of_kinds, *strange)]
         raise SourceError(
             f"{data} has files of different kinds, such as {' and '.join(examples[:2])}; give a folder of one kind, or one file"
         )
@@ -127,53 +132,52 @@ def _add_folder_columns(table: SampledTable, root: Path, read: Sequence[str]) ->
     return replace(table, columns=[*added, *table.columns], select=select), doubts
 
 
-def _splits(folder: Path, paths: list[str]) -> dict[str, SplitFiles]:
-    """The files of each split, by their names or by the folders that they lie in. None unless every file is of one, and there are those of
-    training and test."""
+def _splits(folder: Path, paths: list[str]) -> dict[str, tuple[str, list[str]]]:
+    """Of each split, the path of the file, or of the folder that holds all of its files, and the files: by their names, or by the folders
+    that they lie in. None unless every file is of one, and there are those of training and test."""
     by_name = {split: [path for path in paths if look.search(Path(path).name.split(".")[0])] for split, look in _SPLITS.items()}
     is_clear = sum(map(len, by_name.values())) == len(paths) and all(len(named) <= 1 for named in by_name.values())
     if is_clear and by_name["train"] and by_name["test"]:
-        return {split: SplitFiles(named[0], named) for split, named in by_name.items() if named}
+        return {split: (named[0], named) for split, named in by_name.items() if named}
     parts = {path: Path(path).relative_to(folder).parts for path in paths}
     if any(len(names) == 1 for names in parts.values()):
         return {}
     splits = folder_splits(sorted({names[0] for names in parts.values()}))
     return {
-        split: SplitFiles(str(folder / name), [path for path, names in parts.items() if names[0] == name])
+        split: (str(folder / name), [path for path, names in parts.items() if names[0] == name])
         for name, split in splits.items()
         if "test" in splits.values()
     }
 
 
-def _table_of_splits(splits: dict[str, SplitFiles], kind: Format, skip_rows: int | None, target: str) -> SampledTable | None:
+def _table_of_splits(splits: dict[str, tuple[str, list[str]]], kind: str, skip_rows: int | None, target: str) -> SampledTable | None:
     """The table of the files of some splits. A split with other columns than that of training, or without a value of the target, is left
     out."""
-    tables = {split: _read(files.paths, files.data, kind, True, skip_rows) for split, files in splits.items()}
-    train, data = tables["train"], splits["train"].data
+    tables = {split: _read(files, path, kind, True, skip_rows) for split, (path, files) in splits.items()}
+    train, data = tables["train"], splits["train"][0]
     assert train is not None, "a file with a known ending is a table, or an error"
     names = [column.name for column in train.columns]
     other = [split for split, table in tables.items() if table is None or [column.name for column in table.columns] != names]
-    doubts = tuple(f"{splits[split].data} has other columns than {data}, as one without the target has, and is not used" for split in other)
+    doubts = tuple(f"{splits[split][0]} has other columns than {data}, as one without the target has, and is not used" for split in other)
     for split, table in tables.items():
         if table and split not in (*other, "train"):
             blank = [name for name in target_names(train, target) if not len(table.column(name).filled)]
             other += [split] * bool(blank)
-            doubts += tuple(f"{splits[split].data} has no value of {name}, and is not used" for name in blank)
+            doubts += tuple(f"{splits[split][0]} has no value of {name}, and is not used" for name in blank)
     if other:
         return replace(train, doubts=(*train.doubts, *doubts))
-    joined = _read([path for files in splits.values() for path in files.paths], data, kind, True, skip_rows)
+    joined = _read([path for _, files in splits.values() for path in files], data, kind, True, skip_rows)
     assert joined is not None
-    return replace(joined, splits={split: {**joined.settings, "path": files.data} for split, files in splits.items()})
+    return replace(joined, splits={split: {**joined.settings, "path": path} for split, (path, _) in splits.items()})
 
 
-def _read(paths: list[str], data: str, kind: Format, is_sure: bool, skip_rows: int | None) -> SampledTable | None:
+def _read(paths: list[str], data: str, kind: str, is_sure: bool, skip_rows: int | None) -> SampledTable | None:
     """The table of files of one format."""
     if kind == "parquet":
         return read_parquet(paths, data)
-    if kind == "excel":
-        return read_excel(paths, data, skip_rows)
-    if kind == "sqlite":
-        return read_sqlite(paths, data)
+    for kind_of_slice in _kinds_by_ending().values() if kind not in ENDINGS.values() else ():
+        if kind_of_slice.format == kind:
+            return kind_of_slice.read(paths, data, skip_rows)
     if kind == "json" or has_json(paths[0]):  # whose files may have any name
         return read_json(paths, data)
     return read_delimited(paths, data, is_sure, skip_rows)

@@ -20,10 +20,12 @@ _MOST_LEADING = 50
 _MOST_READ = 2_000
 _MOST_CATEGORIES = 0.25
 """Different values by rows, of a column that has categories."""
-
-
 _MOST_REPEATED = 0.03
 """Share of the records that may repeat the names."""
+_TYPED_NAME = re.compile(r"(.+):(?:token|float|token_seq|float_seq)")
+"""A name with its type, as RecBole writes it."""
+MOST_CHARACTERS = 80
+"""Of a name, to which drafts append what became of it."""
 
 
 @dataclass(frozen=True)
@@ -61,11 +63,6 @@ class _Column:
     def repeated(self) -> set[str]:
         return {value for value, count in Counter(self.values).items() if count > 1}
 
-    @cached_property
-    def range(self) -> tuple[float, float]:
-        numbers = [float(value) for value in self.values if re.fullmatch(r"[+-]?[0-9]*\.?[0-9]+", value)]
-        return (min(numbers), max(numbers)) if numbers else (0, 0)
-
     def differs(self, value: str) -> bool:
         """Whether a value is of another kind than those of the column."""
         if not self.values or value in MARKS:
@@ -83,7 +80,8 @@ class _Column:
         numbers that count rows is a little smaller."""
         if self.kind != "number":
             return value not in self.repeated
-        low, high = self.range
+        numbers = [float(value) for value in self.values if re.fullmatch(r"[+-]?[0-9]*\.?[0-9]+", value)]
+        low, high = (min(numbers), max(numbers)) if numbers else (0, 0)
         margin = (high - low) / 4
         return any("." in other for other in self.values) or not low - margin <= float(value) <= high + margin
 
@@ -112,9 +110,14 @@ def find_layout(dialect: TableDialect, read: Sequence[TextRecord], path: str, sk
     if not titles or dialect.is_aligned:
         return _layout_by_first_line(dialect, read[first], read[first + 1], columns)
     layout = _layout_by_first_line(replace(dialect, skip=read[first].line - 1), read[first], read[first + 1], columns)
-    if not layout.names or layout.doubts:
-        _check_titles(titles, width, path)
-    return layout
+    if layout.names and not layout.doubts:
+        return layout
+    record = next((record for record in titles if not record.values), titles[-1])  # a broken one leaves those below in doubt
+    count = f"has {show_count(len(record.values), 'value')}, and most have {width}" if len(record.values) != width else "has too few names"
+    fault = count if record.values else "has a quote that is stray or does not close"
+    raise SourceError(  # the last line may be that of the names, broken
+        f"{path}: line {record.line:,} {fault}, and no names of columns follow; mend it, or leave it out with --skip-rows {record.line}"
+    )
 
 
 def _columns(read: Sequence[TextRecord], width: int) -> list[_Column]:
@@ -148,30 +151,23 @@ def _is_row(record: TextRecord, columns: Sequence[_Column]) -> bool:
     if len(record.values) != len(columns):
         return False
     values = [value.strip() for value in record.values]
-    filled = _telling_values(values, columns)
+    filled = [(value, column) for value, column in zip(values, columns, strict=True) if value and value not in MARKS]
+    no_booleans = [(value, column) for value, column in filled if value.lower() not in ("true", "false")]
+    if any(column.kind == "category" for _, column in no_booleans):  # words such as null and true may be names as well
+        filled = no_booleans
     if not filled and any(values):  # nothing but marks, which are hardly all of the names
         return True
     typed = [column.differs(value) for value, column in filled if column.kind in ("number", "moment")]
     if typed:
-        return sum(typed) < len(typed) / 2 and not _counts_up(values, columns)
+        numbers = [(value, column) for value, column in zip(values, columns, strict=True) if re.fullmatch("[0-9]{1,6}", value)]
+        steps = {int(second[0]) - int(first[0]) for first, second in pairwise(numbers)}
+        counts_up = len(steps) == 1 and steps != {0}  # as years do in a header; then most are none of their columns' values
+        is_header = counts_up and sum(column.is_outside(value) for value, column in numbers) > len(numbers) / 2
+        return sum(typed) < len(typed) / 2 and not is_header
     if any(column.kind in ("number", "moment") and len(column.values) for column in columns):  # a row that misses all of these, or none
         return any(value in column.repeated for value, column in filled if column.kind == "category")
     differing = [column.differs(value) or column.differs_in_length(value) for value, column in filled]
     return sum(differing) <= len(differing) / 2
-
-
-def _telling_values(values: Sequence[str], columns: Sequence[_Column]) -> list[tuple[str, _Column]]:
-    """The values of a record that may tell whether it is a row, with their columns. Words such as null and true may be names as well."""
-    filled = [(value, column) for value, column in zip(values, columns, strict=True) if value and value not in MARKS]
-    no_booleans = [(value, column) for value, column in filled if value.lower() not in ("true", "false")]
-    return no_booleans if any(column.kind == "category" for _, column in no_booleans) else filled
-
-
-def _counts_up(values: Sequence[str], columns: Sequence[_Column]) -> bool:
-    """Whether the numbers of a record count up, such as years do, and most are none of their columns' values."""
-    numbers = [(value, column) for value, column in zip(values, columns, strict=True) if re.fullmatch("[0-9]{1,6}", value)]
-    steps = {int(second[0]) - int(first[0]) for first, second in pairwise(numbers)}
-    return len(steps) == 1 and steps != {0} and sum(column.is_outside(value) for value, column in numbers) > len(numbers) / 2
 
 
 def _possible_names(record: TextRecord, width: int, columns: Sequence[_Column]) -> list[str] | None:
@@ -220,25 +216,18 @@ def _layout_with_names(
     return Layout(replace(dialect, skip=first_row_line - 1), names, tuple(doubts))
 
 
-def _check_titles(titles: Sequence[TextRecord], width: int, path: str) -> None:
-    """Raises SourceError, since no names follow these lines, so that the last may be that of the names, broken."""
-    record = next((record for record in titles if not record.values), titles[-1])  # a broken one leaves those below in doubt
-    count = f"has {show_count(len(record.values), 'value')}, and most have {width}" if len(record.values) != width else "has too few names"
-    fault = count if record.values else "has a quote that is stray or does not close"
-    raise SourceError(
-        f"{path}: line {record.line:,} {fault}, and no names of columns follow; mend it, or leave it out with --skip-rows {record.line}"
-    )
-
-
 def _layout_by_first_line(dialect: TableDialect, record: TextRecord, following: TextRecord, columns: Sequence[_Column]) -> Layout:
     """The layout of a table whose first line may be a row: it is one if it has numbers as the others do, or values that occur again."""
     values = [value.strip() for value in record.values]
     if len(values) != len(columns):
         return Layout(dialect, ())
     first = ", ".join(values[:4])
-    number_columns = [column for column in columns if column.kind in ("number", "moment")]
-    if number_columns:
-        return Layout(dialect, (), _doubts_of_count(values, record.line))
+    if any(column.kind in ("number", "moment") for column in columns):
+        are_whole = len(values) >= 3 and all(re.fullmatch("[0-9]{1,6}", value) for value in values)
+        if not are_whole or {int(second) - int(first) for first, second in pairwise(values)} != {1}:
+            return Layout(dialect, ())
+        doubt = f"line {record.line:,} ({first}) is taken for a row, though it counts up: --skip-rows {record.line} leaves it out"
+        return Layout(dialect, (), (f"{doubt}, if these are names",))
     is_known = any(value in column.repeated for value, column in zip(values, columns, strict=True) if value)
     plain = [value for value in values if value]
     can_be_names = len(set(plain)) == len(plain) >= len(values) - 1 and not any(map(NUMBER.fullmatch, plain))
@@ -253,22 +242,6 @@ def _layout_by_first_line(dialect: TableDialect, record: TextRecord, following: 
     )
     is_followed = following.line == record.line + 1  # as a title is not
     return Layout(replace(dialect, has_header=True), tuple(values), () if is_certain and is_followed else (doubt,))
-
-
-def _doubts_of_count(values: Sequence[str], line: int) -> tuple[str, ...]:
-    """A doubt about whole numbers that count up in the first row."""
-    if len(values) < 3 or not all(re.fullmatch("[0-9]{1,6}", value) for value in values):
-        return ()
-    if {int(second) - int(first) for first, second in pairwise(values)} != {1}:
-        return ()
-    first = ", ".join(values[:4])
-    return (f"line {line:,} ({first}) is taken for a row, though it counts up: --skip-rows {line} leaves it out, if these are names",)
-
-
-_TYPED_NAME = re.compile(r"(.+):(?:token|float|token_seq|float_seq)")
-"""A name with its type, as RecBole writes it."""
-MOST_CHARACTERS = 80
-"""Of a name, to which drafts append what became of it."""
 
 
 def column_names(header: Sequence[str | None], width: int) -> list[str]:

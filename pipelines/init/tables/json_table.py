@@ -17,8 +17,10 @@ from pipelines.init.tables.column_types import type_values, without_infinity
 from pipelines.init.tables.csv_table import MOST_BROKEN
 from pipelines.init.tables.header import tensor_column_names
 from pipelines.init.tables.sample import SAMPLE_BYTES, SampledTable, TextSample, even_files, find_encoding, sample_beginning, sample_text
-from pipelines.init.tables.sql import FieldPath, selecting_query, sql_name, sql_path
+from pipelines.init.tables.sql import selecting_query, sql_name
 
+FieldPath = tuple[str, ...]
+"""The name of a column, or the names from it to a field of its structs."""
 MOST_FIELDS = 200
 """Different fields of an object beyond which they are no columns."""
 OBJECTS, MAP, MIXED, REPEATED = NO_TYPES = ("array<struct>", "map", "mixed", "repeated key")
@@ -66,7 +68,7 @@ def read_json(paths: list[str], data: str) -> SampledTable:
     typed = {field.path: _type(name, field, is_complete) for name, field in zip(new_names, fields, strict=True)}
     read_columns = {path: column for path, column in typed.items() if column.ddl not in NO_TYPES}
     schema = _schema({path: column.ddl for path, column in read_columns.items()})
-    select = selecting_query({column.name: sql_path(path) for path, column in read_columns.items()})
+    select = selecting_query({column.name: ".".join(map(sql_name, path)) for path, column in read_columns.items()})
     flags = {"multiLine": True} if is_document else {}
     if constants := [name for name, field in zip(new_names, fields, strict=True) if any(map(_is_constant, field.values))]:
         flags["allowNonNumericNumbers"] = True
@@ -162,12 +164,8 @@ def _schema(types: Mapping[FieldPath, str]) -> str:
     by_name: dict[str, dict[FieldPath, str]] = {}
     for (name, *fields), ddl in types.items():
         by_name.setdefault(name, {})[tuple(fields)] = ddl
-    return ", ".join(f"{sql_name(name)} {_type_of_field(fields)}" for name, fields in by_name.items())
-
-
-def _type_of_field(types: Mapping[FieldPath, str]) -> str:
-    """The type of a column whose own path is empty, or that is an object with fields of these types."""
-    return types[()] if () in types else f"struct<{_schema(types)}>"
+    kinds = {name: fields[()] if () in fields else f"struct<{_schema(fields)}>" for name, fields in by_name.items()}
+    return ", ".join(f"{sql_name(name)} {kind}" for name, kind in kinds.items())
 
 
 def _type(name: str, field: _Field, is_complete: bool) -> TypedColumn:

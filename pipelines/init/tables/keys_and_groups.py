@@ -1,12 +1,11 @@
 """Columns that are no features: constants, row numbers, identifiers, copies of the target, and those by which rows belong together: equal
 ones, and those of one value that resemble each other more than chance.
 
-1. `find_roles` sorts the columns, and chooses the key and the group.
-2. `repeat_share` is the share of rows that are there already, by a hash of their values.
-3. `find_group` looks for the identifiers of persons, machines or places, of which each has several rows. For each column that could be one,
-   `_resemblances` computes the intra-class correlation of every other column (Fisher 1925): how alike two rows of one value are, 1 for
-   equal and 0 for any two. A measured number, such as an age, has neighbours that are alike too; what counts is by how much
-   rows of one value are more alike than rows of neighbouring values. An identifier is one whose rows are so in most other columns.
+1. `find_roles` sorts the columns, and chooses the key and the group. Which rows are there already, a hash of their values tells.
+2. `find_group` looks for the identifiers of persons, machines or places, of which each has several rows. For each column that could be
+   one, `_median_resemblance` computes the intra-class correlation of every other column (Fisher 1925): how alike two rows of one value are,
+   1 for equal and 0 for any two. A measured number, such as an age, has neighbours that are alike too; what counts is by how much rows of
+   one value are more alike than rows of neighbouring values. An identifier is one whose rows are so in most other columns.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -37,6 +36,22 @@ from pipelines.init.tables.time_series import RowOrder, find_panel
 
 LEAST_REPEATED = 0.05
 """Share of rows that are there already, but for their identifier, from which that is no key. Rounded numbers repeat by chance, too."""
+LEAST_GROUPS = 20
+LEAST_RESEMBLANCE = 0.3
+"""Excess of the intra-class correlation, of the median column, from which rows of one value are those of a group."""
+MOST_ROWS, MOST_COLUMNS = 5_000, 50
+"""Rows and other columns that are compared for a candidate."""
+MOST_CANDIDATES = 50
+"""Candidates that are examined: the first columns, among which identifiers stand."""
+SHUFFLES = 19
+"""Shuffles of the rows, whose correlations are all below that of a group: of as many by chance, one in twenty is."""
+_LEAST_IN_SEVERAL = 0.5
+"""Share of the rows whose value another row has, too."""
+_DESIGN = 3.0
+"""Standard errors below chance from which a column varies inside of each group by design, such as the year of a panel."""
+_ODD = np.uint64(0x9E3779B97F4A7C15)
+_MISSING = np.uint64(2**64 - 1)
+"""The code of a text that is NULL."""
 
 
 @dataclass
@@ -77,10 +92,17 @@ def find_roles(table: SampledTable, target: TargetChoice) -> Roles:
             roles.features.append(column)
     _choose_key(roles, table, row_numbers, identifiers)
     roles.panel = find_panel(roles.features) if table.is_complete and not table.splits else None
-    if roles.panel:
-        _describe_panel(roles, roles.panel)
-    else:
+    if not roles.panel:
         _choose_group(roles, table, target)
+        return roles
+    by = roles.panel.by
+    roles.members = [*by, *(column for column in roles.features if is_member(column) and column not in by)]
+    names = " and ".join(column.name for column in by)
+    roles.doubts.append(
+        f"the rows are a panel, with each {names} at most values of {roles.panel.time.name}: later rows of the same {names} are predicted "
+        "from earlier ones. To predict series that training has not seen, "
+        f"split by dataset.split.group, {by[0].name}, without source.windows"
+    )
     return roles
 
 
@@ -91,8 +113,12 @@ def _choose_key(roles: Roles, table: SampledTable, row_numbers: Sequence[ColumnF
     chance, equal ones are no copies, and any number tells them apart."""
     names = {column.name for column in (*row_numbers, *identifiers)}
     described = [column for column in table.columns if column.name not in names]
-    has_few_combinations = prod(_values(column) for column in described) < table.rows
-    repeated = repeat_share(described) if names and not has_few_combinations else 0.0
+    has_lists = any(column.kind in ("list", "other") for column in described)
+    has_few_combinations = not has_lists and prod(max(column.distinct, 1) + bool(column.nulls) for column in described) < table.rows
+    repeated = 0.0
+    if names and not has_few_combinations:
+        hashes = np.sort(_row_hashes(map(_codes, described)))
+        repeated = float((hashes[1:] == hashes[:-1]).sum()) / max(len(hashes), 1)
     if repeated >= LEAST_REPEATED:
         roles.dropped = sorted(names)
         besides = f"{', '.join(roles.dropped)}, which the query leaves out: equal rows go to one split"
@@ -105,29 +131,17 @@ def _choose_key(roles: Roles, table: SampledTable, row_numbers: Sequence[ColumnF
         roles.doubts.append(f"{roles.key} identifies a row: dataset.key; of rows with the same one, ETL keeps one")
 
 
-def _values(column: ColumnFacts) -> float:
-    """How many values the column can have, by those that it has; NULL is one."""
-    return float("inf") if column.kind in ("list", "other") else max(column.distinct, 1) + bool(column.nulls)
-
-
-def _describe_panel(roles: Roles, panel: RowOrder) -> None:
-    """Say that the names of series are categories, and what would make a group of them."""
-    roles.members = [*panel.by, *(column for column in roles.features if is_member(column) and column not in panel.by)]
-    names = " and ".join(column.name for column in panel.by)
-    roles.doubts.append(
-        f"the rows are a panel, with each {names} at most values of {panel.time.name}: later rows of the same {names} are predicted from "
-        "earlier ones. To predict series that training has not seen, "
-        f"split by dataset.split.group, {panel.by[0].name}, without source.windows"
-    )
-
-
 def _choose_group(roles: Roles, table: SampledTable, target: TargetChoice) -> None:
     """Choose the identifier whose equal values go to one split: the only one by its name, or one whose rows resemble each other."""
     roles.members = [column for column in roles.features if is_member(column)]
     evidence = ""
     is_open = not (roles.members or table.splits)  # else names or the files decide
     if is_open and (resembling := find_group([*roles.features, *target.columns], roles.features)):
-        roles.members, evidence = [resembling.column], resembling.text
+        roles.members = [resembling.column]
+        evidence = (
+            f"rows with equal {resembling.column.name} resemble each other: the intra-class correlation of the median column is "
+            f"{resembling.same:.2f}, and {max(resembling.by_chance, 0):.2f} at most by chance"
+        )
     if len(roles.members) == 1:
         (group,) = roles.members
         roles.group = group.name
@@ -154,24 +168,6 @@ def depends_on(column: ColumnFacts, key: ColumnFacts) -> bool:
     return len(table.group_by(["key", "value"]).aggregate([])) <= 1.001 * key.distinct
 
 
-LEAST_GROUPS = 20
-LEAST_RESEMBLANCE = 0.3
-"""Excess of the intra-class correlation, of the median column, from which rows of one value are those of a group."""
-MOST_ROWS, MOST_COLUMNS = 5_000, 50
-"""Rows and other columns that are compared for a candidate."""
-MOST_CANDIDATES = 50
-"""Candidates that are examined: the first columns, among which identifiers stand."""
-SHUFFLES = 19
-"""Shuffles of the rows, whose correlations are all below that of a group: of as many by chance, one in twenty is."""
-_LEAST_IN_SEVERAL = 0.5
-"""Share of the rows whose value another row has, too."""
-_DESIGN = 3.0
-"""Standard errors below chance from which a column varies inside of each group by design, such as the year of a panel."""
-_ODD = np.uint64(0x9E3779B97F4A7C15)
-_MISSING = np.uint64(2**64 - 1)
-"""The code of a text that is NULL."""
-
-
 @dataclass(frozen=True)
 class GroupEvidence:
     """How alike the rows of one value of a column are."""
@@ -184,24 +180,16 @@ class GroupEvidence:
     by_chance: float
     """The largest excess of shuffled rows."""
 
-    @property
-    def text(self) -> str:
-        return (
-            f"rows with equal {self.column.name} resemble each other: the intra-class correlation of the median column is {self.same:.2f}, "
-            f"and {max(self.by_chance, 0):.2f} at most by chance"
-        )
-
-
-def repeat_share(columns: Sequence[ColumnFacts]) -> float:
-    """The share of the rows that are equal in these columns to a row before them."""
-    hashes = np.sort(_row_hashes(map(_codes, columns)))
-    return float((hashes[1:] == hashes[:-1]).sum()) / max(len(hashes), 1)
-
 
 def find_group(columns: Sequence[ColumnFacts], candidates: Sequence[ColumnFacts]) -> GroupEvidence | None:
     """The candidate whose rows resemble each other most, one with the name of an identifier before any other; None if those of none do.
     `columns` are those that say something of a row, the target among them. Of equal rows, one is looked at."""
-    possible = [column for column in candidates if _could_be_group(column)][:MOST_CANDIDATES]
+    codes_or_names = [column for column in candidates if column.kind == "text" or column.is_whole]
+    possible = [  # many values of few rows each
+        column
+        for column in codes_or_names
+        if max(LEAST_GROUPS, len(column.filled) ** 0.5) <= column.distinct < len(column.filled) and not has_sentences(column)
+    ][:MOST_CANDIDATES]
     if not possible:
         return None
     codes = {column.name: _codes(column) for column in columns}
@@ -211,20 +199,15 @@ def find_group(columns: Sequence[ColumnFacts], candidates: Sequence[ColumnFacts]
     ranks_of_all = _rank_matrix(comparable, codes, rows) if len(rows) <= MOST_ROWS else None
     evidence = list[GroupEvidence]()
     for candidate in possible:
-        chosen = rows[_choose_values(codes[candidate.name][rows])]
+        # Of many rows, about MOST_ROWS: all rows of some values, whatever their order.
+        is_chosen = (_mix(codes[candidate.name][rows]) >> np.uint64(11)) <= np.uint64(min(1.0, MOST_ROWS / max(len(rows), 1)) * 2**53)
+        chosen = rows[is_chosen]
         ranks = _rank_matrix(comparable, codes, chosen) if ranks_of_all is None else ranks_of_all
         is_other = [column is not candidate for column in comparable]
         groups = np.unique(codes[candidate.name][chosen], return_inverse=True)[1]
         if group := _examine(candidate, ranks[:, is_other], groups):
             evidence.append(group)
     return max(evidence, key=lambda group: (has_identifier_name(group.column), group.excess), default=None)
-
-
-def _could_be_group(column: ColumnFacts) -> bool:
-    """Whether a column has the form of a group's: whole numbers or names, many values of few rows each."""
-    is_code = column.kind == "text" or column.is_whole
-    least = max(LEAST_GROUPS, len(column.filled) ** 0.5)
-    return is_code and least <= column.distinct < len(column.filled) and not has_sentences(column)
 
 
 def _examine(candidate: ColumnFacts, ranks: np.ndarray, groups: np.ndarray) -> GroupEvidence | None:
@@ -241,59 +224,43 @@ def _examine(candidate: ColumnFacts, ranks: np.ndarray, groups: np.ndarray) -> G
     return GroupEvidence(candidate, same, excess, by_chance) if by_chance < excess else None
 
 
-def _choose_values(values: np.ndarray) -> np.ndarray:
-    """The places of the rows of some values, all rows of each: about MOST_ROWS, whatever their order."""
-    share = min(1.0, MOST_ROWS / max(len(values), 1))
-    return np.flatnonzero((_mix(values) >> np.uint64(11)) <= np.uint64(share * 2**53))
-
-
 def _median_resemblance(ranks: np.ndarray, groups: np.ndarray, has_neighbours: bool) -> tuple[float, float]:
-    """The median over the columns of the correlation of rows of one group, and of its excess over that of neighbouring groups."""
-    same, neighbours = _resemblances(ranks, groups)
+    """The median over the columns of the correlation of rows of one group, and of its excess over that of neighbouring groups: of the mean
+    product of two rows over the mean square. `ranks` are of mean 0, shape (rows, columns); `groups` count from 0."""
+    order = np.argsort(groups, kind="stable")
     counts = np.bincount(groups)
+    starts = np.cumsum(counts) - counts
+    sums, squares = np.add.reduceat(ranks[order], starts), np.add.reduceat(ranks[order] ** 2, starts)
+    sizes, is_several = counts[:, None], counts > 1
+    products = ((sums**2 - squares)[is_several] / (sizes[is_several] - 1)).sum(0)
+    same = products / np.maximum(squares[is_several].sum(0), 1e-12)
+    means, weights = sums / sizes, np.minimum(sizes[:-1], sizes[1:])
+    neighbour_squares = ((squares / sizes)[:-1] * weights).sum(0)
+    neighbours = (means[:-1] * means[1:] * weights).sum(0) / np.maximum(neighbour_squares, 1e-12)
     is_design = same < -_DESIGN / np.sqrt((counts * (counts - 1)).sum() / 2)
     if is_design.all() or len(is_design) < 2:  # of one column alone, a feature that tells the target may look so
         return 0.0, 0.0
     excess = same - neighbours.clip(0) if has_neighbours else same
-    return _lower_median(same[~is_design]), _lower_median(excess[~is_design])
-
-
-def _lower_median(values: np.ndarray) -> float:
-    """The largest value that at least half of the values reach."""
-    return float(np.quantile(values, 0.5, method="lower"))
-
-
-def _resemblances(ranks: np.ndarray, groups: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """By column, the mean product of two rows of one group, and of two neighbouring groups, over the mean square. `ranks` are of mean 0,
-    shape (rows, columns); `groups` count from 0."""
-    order = np.argsort(groups, kind="stable")
-    counts = np.bincount(groups)[:, None]
-    starts = np.cumsum(counts) - counts[:, 0]
-    sums, squares = np.add.reduceat(ranks[order], starts), np.add.reduceat(ranks[order] ** 2, starts)
-    is_several = counts[:, 0] > 1
-    products = ((sums**2 - squares)[is_several] / (counts[is_several] - 1)).sum(0)
-    means, weights = sums / counts, np.minimum(counts[:-1], counts[1:])
-    neighbours = (means[:-1] * means[1:] * weights).sum(0)
-    neighbour_squares = ((squares / counts)[:-1] * weights).sum(0)
-    return products / np.maximum(squares[is_several].sum(0), 1e-12), neighbours / np.maximum(neighbour_squares, 1e-12)
+    # The largest value that at least half of the columns reach.
+    same_median, excess_median = (float(np.quantile(values[~is_design], 0.5, method="lower")) for values in (same, excess))
+    return same_median, excess_median
 
 
 def _rank_matrix(columns: Sequence[ColumnFacts], codes: Mapping[str, np.ndarray], rows: np.ndarray) -> np.ndarray:
-    """The standard ranks of the columns side by side, shape (rows, columns)."""
-    return np.stack([_standard_ranks(column, codes[column.name], rows) for column in columns], axis=1)
-
-
-def _standard_ranks(column: ColumnFacts, codes: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """The ranks of the values, of mean 0 and deviation 1, and 0 for NULL; of categories, in an order that says nothing."""
-    codes = codes[rows]
-    values = _mix(codes).astype(np.float64) if column.kind == "text" else column.places[rows]
-    is_filled = codes != _MISSING if column.kind == "text" else np.isfinite(values)
-    ranks = np.zeros(len(rows))
-    if is_filled.any():
-        _, places, counts = np.unique(values[is_filled], return_inverse=True, return_counts=True)
-        ranks[is_filled] = (np.cumsum(counts) - counts / 2)[places]
-        ranks[is_filled] -= ranks[is_filled].mean()
-    return ranks / (ranks.std() or 1.0)
+    """Ranks of shape (rows, columns), of mean 0 and deviation 1, and 0 for NULL; those of categories are in an order that says nothing."""
+    ranks_by_column = []
+    for column in columns:
+        codes_of_rows = codes[column.name][rows]
+        is_text = column.kind == "text"
+        values = _mix(codes_of_rows).astype(np.float64) if is_text else column.places[rows]
+        is_filled = codes_of_rows != _MISSING if is_text else np.isfinite(values)
+        ranks = np.zeros(len(rows))
+        if is_filled.any():
+            _, places, counts = np.unique(values[is_filled], return_inverse=True, return_counts=True)
+            ranks[is_filled] = (np.cumsum(counts) - counts / 2)[places]
+            ranks[is_filled] -= ranks[is_filled].mean()
+        ranks_by_column.append(ranks / (ranks.std() or 1.0))
+    return np.stack(ranks_by_column, axis=1)
 
 
 def _row_hashes(columns: Iterable[np.ndarray]) -> np.ndarray:

@@ -42,6 +42,10 @@ _LEAST_OF_THREE_DIGITS = 45
 decimals, one ends with a zero, which is not written, with a probability of 99 %."""
 _LONGEST_QUANTITY = 9
 """Digits of texts of one length with blanks in them, from which on they are names, such as numbers of telephones."""
+_WHOLE_IN_THREES = "(?:[1-9][0-9]{{0,2}}(?:{0}[0-9]{{3}})+|[0-9]+)"
+_IN_COMMAS = "(?:[1-9][0-9]{0,2}(?:,[0-9]{2,3})*,[0-9]{3}|[0-9]+)"
+"""India writes 12,34,567."""
+_IN_BLANKS = _WHOLE_IN_THREES.format(f"[{BLANKS}]")
 
 
 @dataclass(frozen=True)
@@ -60,10 +64,6 @@ class DigitStyle:
         return DECIMAL_COMMA if self.point == "," else DECIMAL_POINT
 
 
-_WHOLE_IN_THREES = "(?:[1-9][0-9]{{0,2}}(?:{0}[0-9]{{3}})+|[0-9]+)"
-_IN_COMMAS = "(?:[1-9][0-9]{0,2}(?:,[0-9]{2,3})*,[0-9]{3}|[0-9]+)"
-"""India writes 12,34,567."""
-_IN_BLANKS = _WHOLE_IN_THREES.format(f"[{BLANKS}]")
 POINT = DigitStyle("", "(?:[0-9]+[.]?[0-9]*|[.][0-9]+)")
 COMMA = DigitStyle("", "(?:[0-9]+(?:,[0-9]+)?)", point=",")
 THOUSANDS_COMMAS = DigitStyle("thousands commas", f"(?:{_IN_COMMAS}(?:[.][0-9]+)?)", ",")
@@ -95,17 +95,14 @@ class NumberForm:
     @cached_property
     def look(self) -> str:
         """An expression of a whole text that is such a number."""
-        marks = self._look_of_any("".join(unit for unit in self.units if len(unit) == 1) + self._blanks)
+        characters = "".join(unit for unit in self.units if len(unit) == 1) + self._blanks
+        parts = [*([f"[{characters}]"] if characters else []), *(unit for unit in self.units if len(unit) > 1)]
+        marks = f"{parts[0]}*" if len(parts) == 1 and characters else f"(?:{'|'.join(parts)})*" if parts else ""
         sign, scale = f"[+{self._minus}-]?", f"[{self.scales}]?" if self.scales else ""
         start = f"{marks}{sign}{marks}"
         end = f"{marks}{scale}{marks if scale else ''}{sign if self.has_last_sign else ''}"
         number = f"{start}{self.style.look.replace(BLANKS, self._blanks or ' ')}{end}"
         return f"^(?:{number}|{start}[(]{number}[)]{marks})$" if self.has_parentheses else f"^{number}$"
-
-    def _look_of_any(self, characters: str) -> str:
-        """An expression of any run of the characters, and of units of several letters."""
-        parts = [*([f"[{characters}]"] if characters else []), *(unit for unit in self.units if len(unit) > 1)]
-        return f"{parts[0]}*" if len(parts) == 1 and characters else f"(?:{'|'.join(parts)})*" if parts else ""
 
     @property
     def sql(self) -> str:
@@ -117,13 +114,12 @@ class NumberForm:
     def cast(self) -> str:
         """The number in Spark SQL of a text that is one."""
         text = "{0}"
-        for old, new in self._replaced_words:
+        words, characters, new_characters = self._replaced
+        for old, new in words:
             text = f"replace({text}, {sql_text(old)}, {sql_text(new)})"
-        old, new = self._replaced_characters
-        if len(old) == 1:
-            text = f"replace({text}, {sql_text(old)}, {sql_text(new)})"
-        elif old:
-            text = f"translate({text}, {sql_text(old)}, {sql_text(new)})"
+        if characters:
+            function = "replace" if len(characters) == 1 else "translate"
+            text = f"{function}({text}, {sql_text(characters)}, {sql_text(new_characters)})"
         if self._is_negative_by_place:
             text = f"concat(IF({{0}} RLIKE '{self._negative}', '-', ''), {text})"
         return f"try_cast({text} AS double)"
@@ -133,9 +129,9 @@ class NumberForm:
         is_number = pc.match_substring_regex(texts, self.look)
         values = pc.if_else(is_number, texts, pa.scalar(None, texts.type))
         is_negative = pc.match_substring_regex(values, self._negative)
-        for old, new in self._replaced_words:
+        words, characters, new_characters = self._replaced
+        for old, new in words:
             values = pc.replace_substring(values, old, new)
-        characters, new_characters = self._replaced_characters
         for place, old in reversed(list(enumerate(characters))):  # those first that are taken off
             values = pc.replace_substring(values, old, new_characters[place : place + 1])
         numbers = values.cast(pa.float64())
@@ -178,20 +174,16 @@ class NumberForm:
     def _present(self, marks: str) -> str:
         return "".join(mark for mark in marks if mark in self.characters)
 
-    @property
-    def _replaced_words(self) -> list[tuple[str, str]]:
-        """Words that are taken off, and letters that are exponents instead."""
-        return [*((unit, "") for unit in self.units if len(unit) > 1), *((letter, SCALES[letter][0]) for letter in self.scales)]
-
     @cached_property
-    def _replaced_characters(self) -> tuple[str, str]:
-        """Characters, and those in their place, of which the last ones have none and are taken off."""
-        replaced = {",": "."} if self.style.point == "," else {}
+    def _replaced(self) -> tuple[list[tuple[str, str]], str, str]:
+        """Words, and what stands in their place; then characters, and those in theirs; the last ones have none and are taken off."""
+        words = [*((unit, "") for unit in self.units if len(unit) > 1), *((letter, SCALES[letter][0]) for letter in self.scales)]
+        new = {",": "."} if self.style.point == "," else {}
         if self._minus and not self._is_negative_by_place:
-            replaced[_MINUS] = "-"
+            new[_MINUS] = "-"
         signs = f"(){_MINUS}+-" if self._is_negative_by_place else ""
         removed = self._present(f"{self.style.removed}{''.join(unit for unit in self.units if len(unit) == 1)}{signs}{BLANKS}")
-        return "".join((*replaced, *dict.fromkeys(mark for mark in removed if mark not in replaced))), "".join(replaced.values())
+        return words, "".join(dict.fromkeys([*new, *removed])), "".join(new.values())
 
 
 @dataclass(frozen=True)
@@ -213,11 +205,12 @@ def read_numbers(filled: pa.Array, hints: Collection[str] = ()) -> NumberReading
     """How nearly all of the texts are numbers; None if they are none. `hints` are what other columns decide."""
     first = filled.slice(0, _FIRST)
     words = find_unit_words(filled)
-    if not len(filled) or not (_is_one_unit(words) or share_of_looks(first, MAY_BE_A_NUMBER) >= 0.9):
+    is_one_unit = len(words) == 1 or (len(words) == 2 and words[0] == f"{words[1]}s")
+    if not len(filled) or not (is_one_unit or share_of_looks(first, MAY_BE_A_NUMBER) >= 0.9):
         return None
     if find_mixed_units(filled):
         return None
-    forms = [form for form in _forms(first, _characters(filled), words) if share_of_looks(first, form.look) >= 0.98]
+    forms = [form for form in _possible_forms(filled, words) if share_of_looks(first, form.look) >= 0.98]
     shares = {form: share_of_looks(filled, form.look) for form in forms}
     best = max(shares.values(), default=0.0)
     if best < 1 - MOST_WRONG or share_of_looks(filled, "^[^0-9]*0[0-9]") > MOST_WRONG:
@@ -258,11 +251,6 @@ def find_mixed_units(filled: pa.Array) -> list[str]:
     return ["%"] if is_mixed else []
 
 
-def _is_one_unit(words: Sequence[str]) -> bool:
-    """Whether there is one word, or it and its plural."""
-    return len(words) == 1 or (len(words) == 2 and words[0] == f"{words[1]}s")
-
-
 def share_of_looks(filled: pa.Array, pattern: str) -> float:
     """The share of the texts that match; 0 if none of the first thousand does."""
     first = pc.match_substring_regex(filled.slice(0, _FIRST), pattern)
@@ -271,14 +259,12 @@ def share_of_looks(filled: pa.Array, pattern: str) -> float:
     return float(np.mean(pc.match_substring_regex(filled, pattern).to_numpy(zero_copy_only=False)))
 
 
-def _characters(filled: pa.Array) -> frozenset[str]:
-    """The characters of the first texts, and of those that have more than digits, points and commas."""
+def _possible_forms(filled: pa.Array, words: Sequence[str]) -> list[NumberForm]:
+    """The forms that the texts may have, whose numbers have one of these words behind them, if there are any: by the characters of the
+    first texts, and of those that have more than digits, points and commas."""
+    first = filled.slice(0, _FIRST)
     marked = filled.filter(pc.match_substring_regex(filled, "[^0-9.,]")).slice(0, 100 * _FIRST)
-    return frozenset("".join(pc.unique(filled.slice(0, _FIRST)).to_pylist() + pc.unique(marked).to_pylist()))
-
-
-def _forms(first: pa.Array, characters: frozenset[str], words: Sequence[str]) -> list[NumberForm]:
-    """The forms that the texts may have, whose numbers have one of these words behind them, if there are any."""
+    characters = frozenset("".join(pc.unique(first).to_pylist() + pc.unique(marked).to_pylist()))
     units = tuple(words) or tuple(unit for unit in UNITS if set(unit) <= characters and pc.any(pc.match_substring(first, unit)).as_py())
     letters = "" if words else "".join(SCALES)
     scales = "".join(letter for letter in letters if letter in characters and share_of_looks(first, f"[0-9][{BLANKS}]?{letter}") > 0)

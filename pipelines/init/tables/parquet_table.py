@@ -1,6 +1,6 @@
 """The table of files of Parquet, whose schema they have themselves."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -55,12 +55,12 @@ def read_parquet(paths: list[str], data: str) -> SampledTable:
     if not len(table):
         raise SourceError(f"{data} has no rows; give a file that has some")
     ddl = {field.name: _spark_type(field.type) for field in table.schema}
-    unread = [f"{name} ({table.schema.field(name).type})" for name, kind in ddl.items() if kind == _UNREADABLE]
-    schema = (
-        {"schema": ", ".join(f"{sql_name(name)} {kind}" for name, kind in ddl.items() if kind not in ("", _UNREADABLE))} if unread else {}
-    )
-    doubts = (f"{name_list(unread)}: types that Spark does not read, so left out of the table's schema",) if unread else ()
-    table = table.select([name for name, kind in ddl.items() if kind not in ("", _UNREADABLE) or not unread])
+    schema, doubts = dict[str, str](), tuple[str, ...]()
+    if unread := [f"{name} ({table.schema.field(name).type})" for name, kind in ddl.items() if kind == _UNREADABLE]:
+        readable = {name: kind for name, kind in ddl.items() if kind not in ("", _UNREADABLE)}
+        schema = {"schema": ", ".join(f"{sql_name(name)} {kind}" for name, kind in readable.items())}
+        doubts = (f"{name_list(unread)}: types that Spark does not read, so left out of the table's schema",)
+        table = table.select(list(readable))
     names = dict(zip(table.column_names, tensor_column_names(table.column_names), strict=True))
     converted = [convert_column(names[name], table[name]) for name in table.column_names]
     columns = [ColumnFacts(without_infinity(column)) for column in type_forms(converted)]
@@ -111,9 +111,5 @@ def sample_row_groups(file: pq.ParquetFile, most_bytes: int) -> pa.Table:
         return file.read()
     count = min(len(groups), PIECES)
     chosen = [len(groups) * piece // count for piece in range(count)]
-    return pa.Table.from_batches(list(_first_rows(file, chosen, max(most_rows // count, 1))), file.schema_arrow)
-
-
-def _first_rows(file: pq.ParquetFile, groups: list[int], most_rows: int) -> Iterator[pa.RecordBatch]:
-    for group in groups:
-        yield from [next(file.iter_batches(batch_size=most_rows, row_groups=[group]))]
+    rows = max(most_rows // count, 1)
+    return pa.Table.from_batches([next(file.iter_batches(batch_size=rows, row_groups=[group])) for group in chosen], file.schema_arrow)

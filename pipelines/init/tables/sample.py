@@ -13,6 +13,12 @@ from pipelines.data.sources.files.content import COMPRESSED, content, file_error
 from pipelines.data.sources.text.records import RECORD_BYTES
 from pipelines.errors import SourceError
 
+SAMPLE_BYTES = 32 * 2**20
+PIECES = 64
+_UTF_16 = (b"\xff\xfe", b"\xfe\xff")
+_ZERO_HEAD_BYTES, _MOST_LINES_WITH_ZERO = 2**18, 0.1
+"""Text in which bytes of zero are counted, and the share of lines with one beyond which it is no text. ETL refuses the records of fewer."""
+
 
 @dataclass(frozen=True)
 class SampledTable:
@@ -34,7 +40,6 @@ class SampledTable:
     doubts: tuple[str, ...] = ()
     raw_names: Mapping[str, str] = field(default_factory=dict)
     """Names of columns in the files, by those that the query gives them."""
-
     derived: tuple[str, ...] = ()
     """Columns that are in no file: the query makes them of others."""
     file_rows: tuple[int, ...] = ()
@@ -42,11 +47,6 @@ class SampledTable:
 
     def column(self, name: str) -> ColumnFacts:
         return next(column for column in self.columns if column.name == name)
-
-
-SAMPLE_BYTES = 32 * 2**20
-PIECES = 64
-_UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 
 
 @dataclass(frozen=True)
@@ -74,8 +74,11 @@ def sample_text(path: str, most_bytes: int = SAMPLE_BYTES) -> TextSample:
         if size <= most_bytes:
             return TextSample(file.read(), 1.0)
         is_utf_16 = file.read(2) in _UTF_16  # whose line breaks are no single bytes
-        starts = [] if is_utf_16 else [size * piece // PIECES for piece in range(PIECES)]
-        pieces = [_whole_lines(file, start, most_bytes // PIECES) for start in starts]
+        pieces = list[bytes]()
+        for start in [] if is_utf_16 else [size * piece // PIECES for piece in range(PIECES)]:
+            file.seek(start)
+            piece = file.read(most_bytes // PIECES)
+            pieces.append(piece[piece.find(b"\n") + 1 if start else 0 : piece.rfind(b"\n") + 1])
     data = b"".join(pieces)
     has_short_lines = len(data) > most_bytes / 2 and pieces[0]  # which has the header
     return TextSample(data, len(data) / size) if has_short_lines else sample_beginning(path, most_bytes)
@@ -101,14 +104,6 @@ def sample_beginning(path: str, most_bytes: int, quote: str = "") -> TextSample:
 def even_files(paths: list[str]) -> list[str]:
     """At most `PIECES` of some files, at even distances."""
     return paths if len(paths) <= PIECES else [paths[len(paths) * piece // PIECES] for piece in range(PIECES)]
-
-
-def _whole_lines(file: pa.NativeFile, start: int, most_bytes: int) -> bytes:
-    """The lines that begin in the bytes from `start`, up to the last one that ends there."""
-    file.seek(start)
-    data: bytes = file.read(most_bytes)
-    begin = data.find(b"\n") + 1 if start else 0
-    return data[begin : data.rfind(b"\n") + 1]
 
 
 def _records_end(data: bytes, quote: bytes) -> int:
@@ -143,12 +138,6 @@ def _read_beginning(path: str, most_bytes: int) -> TextSample:
     return TextSample(data[:most_bytes], min(most_bytes / (3 * max(size, 1)), 0.99))
 
 
-HEAD_BYTES = 2**18
-"""Text in which bytes of zero are counted."""
-MOST_LINES_WITH_ZERO = 0.1
-"""Share of lines with a byte of zero beyond which a file is no text. ETL refuses the records of fewer."""
-
-
 GUESSED = ("windows-1252", "iso-8859-1")
 """Encodings that are assumed of what is not UTF-8."""
 _NO_TEXTS = {
@@ -169,28 +158,20 @@ def find_encoding(data: bytes, path: str) -> str:
             raise SourceError(f"{path} is {rule}")
     if data.startswith((b"\xff\xfe\0\0", b"\0\0\xfe\xff")):
         raise SourceError(f"{path} is UTF-32, which is not read; save it as UTF-8")
-    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
+    if data.startswith(_UTF_16):
         return "utf-16"
-    lines = data[:HEAD_BYTES].split(b"\n")
-    if sum(b"\0" in line for line in lines) > MOST_LINES_WITH_ZERO * len(lines):
+    lines = data[:_ZERO_HEAD_BYTES].split(b"\n")
+    if sum(b"\0" in line for line in lines) > _MOST_LINES_WITH_ZERO * len(lines):
         raise SourceError(f"{path} has bytes of zero, so it is no text of UTF-8; save text as UTF-8, and give an archive its ending")
     try:
         data.decode()
         return "utf-8"
     except UnicodeDecodeError:
         lines = [line for line in data.split(b"\n") if not line.isascii()]
-    wrong = [line for line in lines if not _is_utf8(line)]
+    wrong = [line for line in lines if line.decode(errors="ignore").encode() != line]
     if len(wrong) < len(lines) / 2:
         number = data[: data.find(wrong[0])].count(b"\n") + 1
         raise SourceError(
             f"{path} mixes encodings: most lines are UTF-8, and line {number:,} of those read is not; save it as UTF-8 throughout"
         )
     return "windows-1252" if any(0x80 <= byte < 0xA0 for line in wrong for byte in line) else "iso-8859-1"
-
-
-def _is_utf8(line: bytes) -> bool:
-    try:
-        line.decode()
-    except UnicodeDecodeError:
-        return False
-    return True

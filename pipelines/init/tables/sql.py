@@ -1,7 +1,7 @@
 """SQL of a draft: names, templates with {} for what is put in, and what the query makes of the columns of its tables."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pipelines.data.features.auto.column_facts import ColumnFacts
@@ -9,9 +9,9 @@ from pipelines.data.sources.spark_sql import sql_text
 from pipelines.init.tables.dialect import ALIGNED_CELL
 from pipelines.init.tables.sample import SampledTable
 
-FieldPath = tuple[str, ...]
-"""The name of a column, or the names from it to a field of its structs."""
 _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+SQL_CHARACTERS = 120
+"""Of a line of the query."""
 _KEYWORDS = re.compile(
     "all|and|any|as|between|by|case|cast|cross|distinct|else|end|except|exists|false|from|full|group|having|in|inner|intersect|interval|is|"
     "join|lateral|left|like|limit|natural|not|null|on|or|order|outer|right|select|then|true|union|unique|using|values|when|where|with",
@@ -29,9 +29,9 @@ def selecting_query(expressions: Mapping[str, str]) -> str:
     """The query that selects these expressions, each by the name of its column, with {} for its table; `*` if all are that name."""
     if all(expression == sql_name(name) for name, expression in expressions.items()):
         return "*"
-    named = ((expression, sql_name(name)) for name, expression in expressions.items())
-    selected = ", ".join(expression if expression == name else f"{expression} AS {name}" for expression, name in named)
-    return f"SELECT {escape_braces(selected)} FROM {{}}"
+    names = {name: sql_name(name) for name in expressions}
+    selected = [sql if sql == names[name] else f"{sql} AS {names[name]}" for name, sql in expressions.items()]
+    return f"SELECT {escape_braces(', '.join(selected))} FROM {{}}"
 
 
 def sql_name(name: str) -> str:
@@ -42,15 +42,6 @@ def sql_name(name: str) -> str:
 def escape_braces(sql: str) -> str:
     """SQL as a part of a template, which has {} for what is put in."""
     return sql.replace("{", "{{").replace("}", "}}")
-
-
-def sql_path(path: FieldPath) -> str:
-    """The field as an expression of Spark SQL."""
-    return ".".join(map(sql_name, path))
-
-
-SQL_CHARACTERS = 120
-"""Of a line of the query."""
 
 
 @dataclass
@@ -75,26 +66,20 @@ class Query:
         expressions = self.added if column.name in self.table.derived else self.changed
         expressions[column.name] = sql.format(self.expression(column))
 
-    def text(self, names: Iterable[str], split_column: str) -> str:
+    def text(self, names: Collection[str], split_column: str) -> str:
         """The query over the tables of these names; empty if it would take every column of one table as it is."""
-        tables = list(names)
+        select = self.table.select
         taken_out = [*self.changed, *(name for name in self.dropped if name not in self.changed)]
         if not (taken_out or self.added or self.condition or split_column):
-            return "" if self.table.select == "*" else self.table.select.format(sql_name(tables[0]))
+            return "" if select == "*" else select.format(sql_name(next(iter(names))))
+        rows = {name: sql_name(name) if select == "*" else f"({select.format(sql_name(name))})" for name in names}
+        parts = [f"SELECT *, '{name}' AS {split_column} FROM {source}" for name, source in rows.items()]
+        source = f"({' UNION ALL '.join(parts)})" if split_column else next(iter(rows.values()))
         first = f"* EXCEPT ({', '.join(map(sql_name, taken_out))})" if taken_out else "*"
         expressions = [f"{sql} AS {sql_name(name)}" for name, sql in {**self.changed, **self.added}.items()]
         selected = _lines([first, *expressions])
         condition = f"\nWHERE {self.condition}" if self.condition else ""
-        return f"SELECT {selected}\nFROM {self._rows(tables, split_column)}{condition}"
-
-    def _rows(self, tables: list[str], split_column: str) -> str:
-        """The rows of all tables, with the split of each if there are several."""
-        select = self.table.select
-        if not split_column:
-            return sql_name(tables[0]) if select == "*" else f"({select.format(sql_name(tables[0]))})"
-        rows = {name: sql_name(name) if select == "*" else f"({select.format(sql_name(name))})" for name in tables}
-        parts = [f"SELECT *, '{name}' AS {split_column} FROM {source}" for name, source in rows.items()]
-        return f"({' UNION ALL '.join(parts)})"
+        return f"SELECT {selected}\nFROM {source}{condition}"
 
 
 def line_values_query(columns: Mapping[str, str], header: Sequence[str] = (), mark: str = "", has_quotes: bool = False) -> str:

@@ -6,14 +6,23 @@ from textwrap import fill
 from typing import Any
 
 from pipelines.config.messages.words import show_count
-from pipelines.data.features.auto.column_facts import ColumnFacts
 from pipelines.data.features.auto.encoder_choice import Encoding, NumberStyle, free_name
 from pipelines.errors import ConfigError, SourceError
 from pipelines.init.draft import LEFT_OUT, LINE_CHARACTERS, Draft, KeyPath, Request
 from pipelines.init.media.labelled_texts import text_training
-from pipelines.init.tables.data_checks import expectations, find_leak, missing_value_doubts
+from pipelines.init.tables.data_checks import expectations, leak_doubt, missing_value_doubts
 from pipelines.init.tables.date_columns import add_moments, find_order, has_equal_steps, time_split
-from pipelines.init.tables.features import column_features, is_text_feature, table_features
+from pipelines.init.tables.features_and_task import (
+    LEAST_ROWS,
+    MOST_EMBEDDED_COLUMNS,
+    TableTask,
+    column_features,
+    is_text_feature,
+    table_features,
+    table_task,
+    task_and_training,
+    trial_models,
+)
 from pipelines.init.tables.find_table import find_table
 from pipelines.init.tables.header import section_name
 from pipelines.init.tables.json_table import OBJECTS
@@ -21,7 +30,6 @@ from pipelines.init.tables.keys_and_groups import Roles, find_roles
 from pipelines.init.tables.sample import SampledTable
 from pipelines.init.tables.sql import Query
 from pipelines.init.tables.target import SPLIT_COUNT, TargetChoice, choose_target, rare_class_doubts
-from pipelines.init.tables.task_and_training import LEAST_ROWS, TableTask, embedding_settings, table_task, task_and_training, trial_models
 from pipelines.init.tables.time_series import RowOrder, SeriesWindows, find_series
 from pipelines.init.tables.trial import Trial, try_models
 
@@ -31,43 +39,45 @@ _MOST_REASONS = 12
 
 
 def draft_table(request: Request) -> Draft | None:
-    """Draft the config of a file or a folder of tables; None for other data."""
+    """Draft the config of a file or a folder of tables; None for other data. Raises ConfigError or SourceError if they train no model."""
     table = find_table(request.data, request.skip_rows, request.target)
-    return draft_of_table(table, request) if table else None
-
-
-def draft_of_table(table: SampledTable, request: Request) -> Draft:
-    """Draft the config of a table. Raises ConfigError or SourceError if no model can be trained on it."""
+    if not table:
+        return None
     if table.rows < LEAST_ROWS:
         raise SourceError(_too_few_rows(table, request.data))
     plan = _plan(table, request)
-    columns, texts = _columns_to_try(plan)
+    texts = [column for column in plan.roles.features if is_text_feature(column, plan.roles)]
+    columns = [*(column for column in plan.roles.features if column not in texts), *(plan.series.columns if plan.series else [])]
     trial = None
-    if columns:
-        request.announce(_write_sections(plan, None).values)  # nearly always with the dataset of the final draft
+    if columns and not plan.task:  # else the kind of the data decides on the model
+        request.announce(_write_sections(plan, None)[0])  # nearly always with the dataset of the final draft
         time, group = (plan.table.column(plan.split[name]) if name in plan.split else None for name in ("time", "group"))
         trial = try_models(trial_models(), columns, texts, plan.target, time, group)
-    sections = _write_sections(plan, trial)
-    if not sections.features:
+    sections, features, training_reason = _write_sections(plan, trial)
+    reasons = _reasons(plan)
+    if not features:
         target = plan.target.column.name
-        reasons = "; ".join(f"{', '.join(names)}: {why}" for names, why in _reasons(plan.left_out))
+        why_none = "; ".join(f"{', '.join(names)}: {why}" for names, why in reasons)
         raise ConfigError(
-            f"{request.data}: no column besides {target} is a feature ({reasons}); give data with a column that varies and is no "
+            f"{request.data}: no column besides {target} is a feature ({why_none}); give data with a column that varies and is no "
             "identifier, or name another target with --target"
         )
+    left_out = (f": {names[0]}, {why}." if len(names) == 1 else f", {why}: {', '.join(names)}." for names, why in reasons)
     comments: dict[KeyPath, str] = {
-        **{("dataset", "features", feature.feature): feature.reason for feature in sections.features if feature.reason},
+        **{("dataset", "features", feature.feature): feature.reason for feature in features if feature.reason},
         **{("source", "expect", rule): why for rule, (_, why) in plan.expected.items()},
         ("source", "windows"): fill(plan.series.reason, LINE_CHARACTERS - len("  # ")) if plan.series else "",
         ("dataset", "split"): plan.split_reason,
-        ("dataset", "features"): "\n".join(_left_out_lines(plan.left_out)),
+        ("dataset", "features"): "\n".join(f"{LEFT_OUT}{line}" for line in left_out),
         ("dataset", "target"): plan.target.reason,
-        ("train",): sections.reason,
-        ("train", "monitor"): "a class is rare" if "monitor" in sections.values["train"] else "",
+        ("train",): training_reason,
+        ("train", "monitor"): "a class is rare" if "monitor" in sections["train"] else "",
     }
-    doubts = [*_doubts(plan, {feature.feature for feature in sections.features}), *([plan.series.doubt] if plan.series else [])]
-    introduction = _introduction(plan.table, request.data)
-    return Draft(sections.values, introduction, {path: text for path, text in comments.items() if text}, tuple(doubts))
+    size = f"{show_count(plan.table.rows, 'row')} of {show_count(len(plan.table.columns), 'column')}"
+    about, basis = ("", "") if plan.table.is_complete else ("about ", " The reasons below are from a sample of them.")
+    introduction = f"{request.data}: {about}{size}. Drafted by `lockstep init`, to be edited.{basis}"
+    doubts = _doubts(plan, {feature.feature for feature in features})
+    return Draft(sections, (introduction,), comments, tuple(doubts))
 
 
 def _too_few_rows(table: SampledTable, data: str) -> str:
@@ -96,81 +106,66 @@ class _Plan:
     task: TableTask | None
     """The task that the columns ask for; None if a trial of models decides."""
 
-    @property
-    def left_out(self) -> dict[str, str]:
-        """Why columns are no features. Those that the task does not take stay in the query, since the split may be by one."""
-        if not self.task:
-            return self.roles.left_out
-        features = {column.name for column in self.task.columns}
-        unused = [column.name for column in self.roles.features if column.name not in features]
-        return {**self.roles.left_out, **dict.fromkeys(unused, self.task.left_out_reason)}
-
-
-@dataclass(frozen=True)
-class _Sections:
-    """The sections of the draft, with a model."""
-
-    values: dict[str, Any]
-    features: list[Encoding]
-    reason: str
-    """Of the section `train`."""
-
 
 def _plan(table: SampledTable, request: Request) -> _Plan:
     table, target = choose_target(table, request.target, request.data)
     table = add_moments(table, target.columns)
     roles = find_roles(table, target)
-    order = _row_order(table, roles)
-    series = find_series(roles.features, target, order) if order else _find_counted_series(table, target, roles)
-    split, split_reason = _split(table, target, roles, series.order if series else order)
+    order, series = _order_and_series(table, target, roles)
+    split, split_reason = _split(table, target, roles, order)
     expected = expectations([column for column in table.columns if column.name not in roles.left_out])
     return _Plan(request.name, table, target, roles, series, split, split_reason, expected, table_task(roles, target))
 
 
-def _columns_to_try(plan: _Plan) -> tuple[list[ColumnFacts], list[ColumnFacts]]:
-    """The columns of a trial of models, and the texts among the features; no columns where the kind of the data decides on the model."""
-    texts = [column for column in plan.roles.features if is_text_feature(column, plan.roles)]
-    if plan.task:
-        return [], texts
-    return [*(column for column in plan.roles.features if column not in texts), *(plan.series.columns if plan.series else [])], texts
-
-
-def _write_sections(plan: _Plan, trial: Trial | None) -> _Sections:
-    """The sections of the draft, with the model that the trial found best."""
+def _write_sections(plan: _Plan, trial: Trial | None) -> tuple[dict[str, Any], list[Encoding], str]:
+    """The sections of the draft, with the model that the trial found best; its features; and the reason of the section `train`."""
     query = _query(plan.table, plan.target, plan.roles)
-    features, task, train, reason = _task_of_columns(plan.task, plan.roles) if plan.task else _tabular_model(plan, query, trial)
+    features, task, train, reason = _choose_model(plan, query, trial)
     for feature in features:
         if feature.sql:
             query.change(plan.table.column(feature.feature), feature.sql)
-    name, roles = plan.name, plan.roles
+    name, table, roles, targets = plan.name, plan.table, plan.roles, plan.target.columns
+    tables = dict(table.splits) or {section_name(name): table.settings}
+    text = query.text(tables, plan.split.get("by", ""))
+    source: dict[str, Any] = {
+        "tables": tables,
+        **({"query": text} if text else {}),
+        **({"windows": plan.series.settings} if plan.series else {}),
+        **({"expect": {rule: condition for rule, (condition, _) in plan.expected.items()}} if plan.expected else {}),
+        **({"max_quarantined": round(2 * table.broken + 0.01, 2)} if table.broken > 0.005 else {}),
+    }
+    target: dict[str, Any] = {targets[0].name: plan.target.encoder}
+    if len(targets) > 1:
+        name_of_all = free_name("targets", {column.name.lower() for column in table.columns})
+        target = {name_of_all: {"encoder": plan.target.encoder, "columns": [column.name for column in targets]}}
     values = {
         "name": name,
-        "source": _source(plan.table, name, query, {rule: condition for rule, (condition, _) in plan.expected.items()}, plan.series),
+        "source": source,
         "dataset": {
             "path": f"data/{name}",
             **({"key": [roles.key]} if roles.key else {}),
             "split": plan.split,
             "features": {feature.feature: feature.encoder for feature in features},
-            "target": _target(plan.table, plan.target),
+            "target": target,
         },
         "task": task,
         "train": train,
     }
-    return _Sections(values, features, reason)
+    return values, features, reason
 
 
-def _row_order(table: SampledTable, roles: Roles) -> RowOrder | None:
-    """The order of time in which the rows stand, or that of each series of a panel; None if they are in none, or a group divides them."""
-    if roles.panel or table.splits or roles.group or roles.members or not table.is_complete:
-        return roles.panel
-    time = find_order([column for column in roles.features if column.kind == "moment"])
-    return RowOrder(time) if time else None
+def _order_and_series(table: SampledTable, target: TargetChoice, roles: Roles) -> tuple[RowOrder | None, SeriesWindows | None]:
+    """The order of time in which the rows stand, or that of each series of a panel, and the windows of a target that depends on its past;
+    None if the rows are in none, or a group divides them.
 
-
-def _find_counted_series(table: SampledTable, target: TargetChoice, roles: Roles) -> SeriesWindows | None:
-    """The series of rows that years count, or row numbers where the target is all that there is besides; the count is no feature then."""
+    Years may count the rows, or row numbers where the target is all that there is besides; the count is no feature then."""
+    if roles.panel:
+        return roles.panel, find_series(roles.features, target, roles.panel)
     if table.splits or roles.group or roles.members or not table.is_complete:
-        return None
+        return None, None
+    if time := find_order([column for column in roles.features if column.kind == "moment"]):
+        order = RowOrder(time)
+        return order, find_series(roles.features, target, order)
     for column in table.columns:
         is_count = not target.holds(column) and has_equal_steps(column)
         features = [feature for feature in roles.features if feature is not column]
@@ -178,15 +173,16 @@ def _find_counted_series(table: SampledTable, target: TargetChoice, roles: Roles
         if may_order and (series := find_series(features, target, RowOrder(column))):
             roles.features, roles.left_out[column.name] = features, "the order of the rows"
             roles.dropped = [name for name in roles.dropped if name != column.name]
-            return series
-    return None
+            return series.order, series
+    return None, None
 
 
 def _split(table: SampledTable, target: TargetChoice, roles: Roles, order: RowOrder | None) -> tuple[dict[str, Any], str]:
     """The section `dataset.split`, and the reason."""
     if table.splits:
         has_validation = "validation" in table.splits
-        return {"by": _split_column(table), **({} if has_validation else {"validation": 0.1})}, "as the names of the files say"
+        by = free_name("split", {column.name.lower() for column in table.columns})
+        return {"by": by, **({} if has_validation else {"validation": 0.1})}, "as the names of the files say"
     if order and (by_time := time_split(order.time)):
         return by_time, "the rows are in order of time: later ones are predicted from earlier ones"
     shares = {"train": 0.7, "validation": 0.15, "test": 0.15} if table.rows < _SMALL else {"train": 0.8, "validation": 0.1, "test": 0.1}
@@ -200,50 +196,30 @@ def _split(table: SampledTable, target: TargetChoice, roles: Roles, order: RowOr
     return shares, ""
 
 
-def _split_column(table: SampledTable) -> str:
-    """The name of the column that says in which file a row is."""
-    return free_name("split", {column.name.lower() for column in table.columns})
-
-
 def _query(table: SampledTable, target: TargetChoice, roles: Roles) -> Query:
     """The query that makes the values of the columns that are used."""
     query = Query(table, dropped=roles.dropped)
     for column in table.columns:
         if column.typed.sql and (column.name not in roles.left_out or column.name in (roles.key, roles.group)):
             query.change(column, column.typed.sql)
-    conditions = [condition for column in target.columns if column.nulls for condition in _presence_conditions(query, column)]
+    conditions = []
+    for column in target.columns:
+        if column.nulls:
+            value = query.expression(column)
+            conditions += [f"{value} IS NOT NULL", *([f"NOT isnan({value})"] if column.has_nan else [])]
     query.condition = " AND ".join(conditions)
     if target.sql:
         query.change(target.column, target.sql)
     return query
 
 
-def _target(table: SampledTable, target: TargetChoice) -> dict[str, Any]:
-    """The section `dataset.target`."""
-    if not target.further:
-        return {target.column.name: target.encoder}
-    name = free_name("targets", {column.name.lower() for column in table.columns})
-    return {name: {"encoder": target.encoder, "columns": [column.name for column in target.columns]}}
-
-
-def _presence_conditions(query: Query, column: ColumnFacts) -> Iterator[str]:
-    """Conditions of rows that have a value of the column."""
-    value = query.expression(column)
-    yield f"{value} IS NOT NULL"
-    if column.has_nan:
-        yield f"NOT isnan({value})"
-
-
-def _task_of_columns(task: TableTask, roles: Roles) -> tuple[list[Encoding], dict[str, Any], dict[str, Any], str]:
-    """The features, the sections `task` and `train`, and the reason of the last, of a task that the columns ask for."""
-    style = NumberStyle(False, False, True)
-    features = [part for column in task.columns for part in column_features(column, roles, style, set())]
-    return features, dict(task.task), dict(task.train), task.reason
-
-
-def _tabular_model(plan: _Plan, query: Query, trial: Trial | None) -> tuple[list[Encoding], dict[str, Any], dict[str, Any], str]:
-    """The features, the sections `task` and `train`, and the reason of the last, by a trial of models."""
+def _choose_model(plan: _Plan, query: Query, trial: Trial | None) -> tuple[list[Encoding], dict[str, Any], dict[str, Any], str]:
+    """The features, the sections `task` and `train`, and the reason of the last: what the columns ask for, or the best of a trial."""
     table, target, roles, series = plan.table, plan.target, plan.roles, plan.series
+    if plan.task:
+        style = NumberStyle(False, False, True)
+        features = [part for column in plan.task.columns for part in column_features(column, roles, style, set())]
+        return features, dict(plan.task.task), dict(plan.task.train), plan.task.reason
     if roles.features and not series and all(is_text_feature(column, roles) for column in roles.features):
         features = table_features(table, target, roles, query, "time" in plan.split)
         return features, {"kind": "text"}, text_training(table.rows * 8 // 10), ""
@@ -252,41 +228,25 @@ def _tabular_model(plan: _Plan, query: Query, trial: Trial | None) -> tuple[list
         train["monitor"] = "average_precision"  # the ROC area hardly says which epoch finds the rare rows
     is_linear = task.get("hidden") == []
     features = table_features(table, target, roles, query, "time" in plan.split, is_linear)
-    features = [*features, *(series.features if series else [])]
-    if task["kind"] == "tabular" and not is_linear:
-        task |= embedding_settings(features, len(roles.features))
+    features = [*features, *(Encoding(column.name, "standardize", "") for column in (series.columns if series else []))]
+    if task["kind"] == "tabular" and not is_linear and len(roles.features) <= MOST_EMBEDDED_COLUMNS:
+        has_numbers = any(feature.encoder_name in ("standardize", "normal_quantile", "log1p", "auto") for feature in features)
+        task |= {"number_embedding": "piecewise"} if has_numbers else {}
     return features, task, train, reason
 
 
-def _source(table: SampledTable, name: str, query: Query, expected: Mapping[str, str], series: SeriesWindows | None) -> dict[str, Any]:
-    tables = dict(table.splits) or {section_name(name): table.settings}
-    text = query.text(tables, _split_column(table) if table.splits else "")
-    refused = {"max_quarantined": round(2 * table.broken + 0.01, 2)} if table.broken > 0.005 else {}
-    windows = {"windows": series.settings} if series else {}
-    return {"tables": tables, **({"query": text} if text else {}), **windows, **({"expect": dict(expected)} if expected else {}), **refused}
-
-
-def _reasons(left_out: Mapping[str, str]) -> list[tuple[list[str], str]]:
-    """Names of columns and why they are left out: each of few columns, and many by reason."""
+def _reasons(plan: _Plan) -> list[tuple[list[str], str]]:
+    """Names of columns and why they are no features: each of few, many by reason. The split may be by one that the task does not take."""
+    left_out = dict(plan.roles.left_out)
+    if plan.task:
+        features = {column.name for column in plan.task.columns}
+        left_out |= {column.name: plan.task.left_out_reason for column in plan.roles.features if column.name not in features}
     if len(left_out) <= _MOST_REASONS:
         return [([name], why) for name, why in left_out.items()]
     by_reason: dict[str, list[str]] = {}
     for name, why in left_out.items():
         by_reason.setdefault(why, []).append(name)
     return [(names, why) for why, names in by_reason.items()]
-
-
-def _left_out_lines(left_out: Mapping[str, str]) -> Iterator[str]:
-    """The lines of a comment about the columns that are no features."""
-    for names, why in _reasons(left_out):
-        yield f"{LEFT_OUT}: {names[0]}, {why}." if len(names) == 1 else f"{LEFT_OUT}, {why}: {', '.join(names)}."
-
-
-def _introduction(table: SampledTable, data: str) -> tuple[str, ...]:
-    about = "" if table.is_complete else "about "
-    basis = "" if table.is_complete else " The reasons below are from a sample of them."
-    size = f"{show_count(table.rows, 'row')} of {show_count(len(table.columns), 'column')}"
-    return (f"{data}: {about}{size}. Drafted by `lockstep init`, to be edited.{basis}",)
 
 
 def _doubts(plan: _Plan, feature_names: Collection[str]) -> Iterator[str]:
@@ -300,11 +260,14 @@ def _doubts(plan: _Plan, feature_names: Collection[str]) -> Iterator[str]:
         yield from rare_class_doubts(target)
     yield from roles.doubts
     yield from missing_value_doubts(roles.features, feature_names)
-    if leak := find_leak(roles.features, target):
-        yield leak.text(feature_names)
+    if leak := leak_doubt(roles.features, target, feature_names):
+        yield leak
     mark = table.settings.get("options", {}).get("nullValue", "")
     marked = f", and so are those with {mark}, a missing value in other columns; if it is a class, remove nullValue" if mark else ""
     for column in target.columns:
         if column.nulls:
             text = f"rows without {column.name} are left out by the query: {column.nulls:,} of those read"
             yield f"{text}{marked if column.kind == 'text' else ''}"
+    if plan.series:
+        reason = plan.series.reason
+        yield f"{reason}. A prediction needs the rows before its own; to predict without them, remove source.windows and its features"

@@ -88,10 +88,9 @@ def choose_target(table: SampledTable, name: str, data: str) -> tuple[SampledTab
     raw_names = {raw: new for new, raw in table.raw_names.items()}
     if not name:
         chosen = _default_name(names)
-        doubts: tuple[str, ...] = (f"the target is {chosen}, {_why(chosen)}; for another column, --target NAME",)
-    elif chosen := _match_name(names, raw_names, name):
-        doubts = ()
-    elif "," in name:
+        why = "by its name" if chosen.lower() in NAMES else "the last column"
+        doubts: tuple[str, ...] = (f"the target is {chosen}, {why}; for another column, --target NAME",)
+    elif "," in name and not _match_name(names, raw_names, name):
         parts = [part.strip() for part in name.split(",") if part.strip()]
         return table, _numbers([table.column(_find_name(names, raw_names, part, data)) for part in dict.fromkeys(parts)], data)
     else:
@@ -100,7 +99,14 @@ def choose_target(table: SampledTable, name: str, data: str) -> tuple[SampledTab
     if column.kind == "text" and (merged := _merge_spellings(column)):
         columns = [merged if other is column else other for other in table.columns]
         table, column = replace(table, columns=columns), merged
-    return table, _describe(column, (*doubts, *_doubts_of_marks(column), *_doubts_of_identifier(column, table.rows)), data)
+    marks = [(value, rows) for value, rows in zip(*column.counts, strict=True) if value in MARKS] if column.kind == "text" else []
+    doubts += tuple(
+        f"{value} of {chosen} is a class, in {rows:,} of the rows read; if it means that the value is missing, add "
+        f"WHERE {sql_name(chosen)} <> {sql_text(str(value))} to source.query"
+        for value, rows in marks
+    )
+    doubts += tuple(_doubts_of_identifier(column, table.rows))
+    return table, _describe(column, doubts, data)
 
 
 def rare_class_doubts(target: TargetChoice) -> Iterator[str]:
@@ -130,6 +136,11 @@ def target_names(table: SampledTable, name: str) -> list[str]:
         return [_default_name(names)]
     parts = [name] if _match_name(names, raw_names, name) else name.split(",")
     return [match for part in parts if (match := _match_name(names, raw_names, part.strip()))]
+
+
+def _default_name(names: Sequence[str]) -> str:
+    by_lower_case = {name.lower(): name for name in names}
+    return next((by_lower_case[usual] for usual in NAMES if usual in by_lower_case), names[-1])
 
 
 def _match_name(names: Sequence[str], raw_names: Mapping[str, str], name: str) -> str:
@@ -188,19 +199,6 @@ def _merge_spellings(column: ColumnFacts) -> ColumnFacts | None:
     return ColumnFacts(replace(column.typed, values=texts, sql=sql.replace("{}", inner), doubt=doubts))
 
 
-def _doubts_of_marks(column: ColumnFacts) -> Iterator[str]:
-    """Assumptions about classes that may stand for missing values."""
-    if column.kind != "text":
-        return
-    for value, rows in zip(*column.counts, strict=True):
-        if value in MARKS:
-            name = sql_name(column.name)
-            yield (
-                f"{value} of {column.name} is a class, in {rows:,} of the rows read; if it means that the value is missing, add "
-                f"WHERE {name} <> {sql_text(str(value))} to source.query"
-            )
-
-
 def _doubts_of_identifier(column: ColumnFacts, rows: int) -> Iterator[str]:
     """An assumption about numbers that name rows."""
     if column.kind == "number" and (is_row_number(column, rows) or is_identifier(column)):
@@ -208,15 +206,6 @@ def _doubts_of_identifier(column: ColumnFacts, rows: int) -> Iterator[str]:
             f"{column.name} is another whole number in each row, as numbers of rows are, which nothing predicts; if it is one, name "
             "another target with --target"
         )
-
-
-def _default_name(names: Sequence[str]) -> str:
-    lower = {name.lower(): name for name in names}
-    return next((lower[name] for name in NAMES if name in lower), names[-1])
-
-
-def _why(name: str) -> str:
-    return "by its name" if name.lower() in NAMES else "the last column"
 
 
 def _describe(column: ColumnFacts, doubts: tuple[str, ...], data: str) -> TargetChoice:
@@ -230,7 +219,12 @@ def _describe(column: ColumnFacts, doubts: tuple[str, ...], data: str) -> Target
     if column.distinct == 2:
         return _two_classes(column, doubts)
     if column.kind == "number":
-        return _number_or_classes(column, doubts)
+        has_few = column.is_whole and column.distinct <= MOST_NUMBERED_CLASSES and column.rows > 5 * column.distinct
+        if has_few and not _QUANTITY.search(column.name):
+            doubt = f"the {column.distinct} whole numbers of {column.name} are classes; for a quantity, set its encoder to standardize"
+            return _classes(column, (*doubts, doubt))
+        reason = f"a number, from {column.numbers[0]:g} to {column.numbers[-1]:g}"
+        return TargetChoice(column, "number", "standardize", reason, "", False, doubts)
     if column.distinct > min(MOST_CLASSES, column.rows / 4):
         raise ConfigError(
             f"{data}: the target {column.name} has {column.distinct:,} different texts in {column.rows:,} rows, too many for classes; "
@@ -246,7 +240,13 @@ def _two_classes(column: ColumnFacts, doubts: tuple[str, ...]) -> TargetChoice:
     if column.kind == "boolean" or (column.kind == "number" and {float(value) for value in values} == {0.0, 1.0}):
         sql = "CAST({} AS int)" if column.typed.ddl == "double" else ""
         return TargetChoice(column, "two classes", "binary", f"two classes, the rarer {100 * share:.2g} % of the rows", sql, rare, doubts)
-    positive, is_named = _positive(column, values)
+    # Which of two is true, a name or a sign says; else it is the rarer.
+    positive, is_named = values[1], False
+    if column.kind == "number":
+        if float(min(values)) < 0 < float(max(values)):
+            positive, is_named = max(values), True
+    elif len(named := [value for value in values if str(value).strip().lower() in _POSITIVE]) == 1:
+        positive, is_named = named[0], True
     negative = next(value for value in values if value != positive)
     literal, other = (_show_number(value) if column.kind == "number" else sql_text(str(value)) for value in (positive, negative))
     percent = 100 * rows[list(values).index(positive)] / sum(rows)
@@ -257,29 +257,6 @@ def _two_classes(column: ColumnFacts, doubts: tuple[str, ...]) -> TargetChoice:
             f"write = {other} for = {literal} in source.query",
         )
     return TargetChoice(column, "two classes", "binary", reason, f"{{}} = {escape_braces(literal)}", rare, doubts)
-
-
-def _positive(column: ColumnFacts, values: np.ndarray) -> tuple[Any, bool]:
-    """Which of two classes is true, and whether its name or sign says so; else it is the rarer."""
-    if column.kind == "number":
-        is_signed = float(min(values)) < 0 < float(max(values))
-        return (max(values), True) if is_signed else (values[1], False)
-    named = [value for value in values if str(value).strip().lower() in _POSITIVE]
-    return (named[0], True) if len(named) == 1 else (values[1], False)
-
-
-def _number_or_classes(column: ColumnFacts, doubts: tuple[str, ...]) -> TargetChoice:
-    if (
-        column.is_whole
-        and column.distinct <= MOST_NUMBERED_CLASSES
-        and not _QUANTITY.search(column.name)
-        and column.rows > 5 * column.distinct
-    ):
-        doubt = f"the {column.distinct} whole numbers of {column.name} are classes; for a quantity, set its encoder to standardize"
-        return _classes(column, (*doubts, doubt))
-    return TargetChoice(
-        column, "number", "standardize", f"a number, from {column.numbers[0]:g} to {column.numbers[-1]:g}", "", False, doubts
-    )
 
 
 def _classes(column: ColumnFacts, doubts: tuple[str, ...]) -> TargetChoice:

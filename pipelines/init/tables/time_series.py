@@ -19,7 +19,6 @@ import pyarrow as pa
 
 from pipelines.config.dataset.windows import lag_name, rolling_name
 from pipelines.data.features.auto.column_facts import ColumnFacts, TypedColumn
-from pipelines.data.features.auto.encoder_choice import Encoding
 from pipelines.init.tables.date_columns import LEAST_MOMENTS
 from pipelines.init.tables.target import TargetChoice
 from pipelines.init.tables.trial_inputs import calendar_parts, finite_numbers, frequency_ranks
@@ -53,8 +52,10 @@ class RowOrder:
     @cached_property
     def _series_numbers(self) -> np.ndarray:
         """The number of each row's series."""
-        codes = [column.codes for column in self.by]
-        return np.unique(np.stack(codes, axis=1), axis=0, return_inverse=True)[1].reshape(-1) if codes else np.zeros(self.time.rows, int)
+        if not self.by:
+            return np.zeros(self.time.rows, int)
+        codes = np.stack([column.codes for column in self.by], axis=1)
+        return np.unique(codes, axis=0, return_inverse=True)[1].reshape(-1)
 
     @cached_property
     def rows(self) -> np.ndarray:
@@ -86,10 +87,6 @@ class RowOrder:
         sums = np.concatenate([[0.0], np.cumsum(values[self.rows] - shift)])
         means[count:] = (sums[count:-1] - sums[: -count - 1]) / count + shift
         return self._restore_order(np.where(self.positions >= count, means, np.nan))
-
-    def split(self, values: np.ndarray) -> list[np.ndarray]:
-        """The values of each series."""
-        return np.split(values[self.rows], np.flatnonzero(self.positions == 0)[1:])
 
     def _restore_order(self, values: np.ndarray) -> np.ndarray:
         result = np.empty(len(values))
@@ -128,10 +125,6 @@ class SeriesWindows:
         return [ColumnFacts(TypedColumn(name, "double", pa.array(column, from_pandas=True))) for name, column in columns.items()]
 
     @property
-    def features(self) -> list[Encoding]:
-        return [Encoding(column.name, "standardize", "") for column in self.columns]
-
-    @property
     def reason(self) -> str:
         lags = f"{', '.join(map(str, self.lags[:-1]))} and {self.lags[-1]}"
         season = f", and its mean over {self.season}, the season that its autocorrelation shows" if self.season else ""
@@ -141,10 +134,6 @@ class SeriesWindows:
             "squared error of the last rows beyond what the other columns explain"
         )
 
-    @property
-    def doubt(self) -> str:
-        return f"{self.reason}. A prediction needs the rows before its own; to predict without them, remove source.windows and its features"
-
 
 def find_panel(columns: Iterable[ColumnFacts]) -> RowOrder | None:
     """The series of a panel: a column of moments, and one or two that tell rows of the same moment apart, as stores and articles do. At
@@ -153,9 +142,10 @@ def find_panel(columns: Iterable[ColumnFacts]) -> RowOrder | None:
     times = [
         column for column in columns if column.kind == "moment" and not column.nulls and LEAST_MOMENTS <= column.distinct < column.rows
     ]
-    names = [column for column in columns if _could_name_series(column)][:_MOST_NAMES]
+    could_be_names = [column for column in columns if column.kind == "text" or (column.kind == "number" and column.is_whole)]
+    names = [column for column in could_be_names if column.nulls == 0 and 2 <= column.distinct <= column.rows / LEAST_MOMENTS][:_MOST_NAMES]
     for time in times:
-        for by in (*((name,) for name in names), *combinations(names, 2)):
+        for by in (*combinations(names, 1), *combinations(names, 2)):
             combined = prod(column.distinct for column in by)
             if _LEAST_FILLED * time.distinct * combined <= time.rows <= time.distinct * combined:
                 order = RowOrder(time, by)
@@ -164,17 +154,13 @@ def find_panel(columns: Iterable[ColumnFacts]) -> RowOrder | None:
     return None
 
 
-def _could_name_series(column: ColumnFacts) -> bool:
-    is_name = column.kind == "text" or (column.kind == "number" and column.is_whole)
-    return is_name and column.nulls == 0 and 2 <= column.distinct <= column.rows / LEAST_MOMENTS
-
-
 def find_series(columns: Collection[ColumnFacts], target: TargetChoice, order: RowOrder) -> SeriesWindows | None:
     """The windows of a target whose rows are in an order; None if the past says too little."""
     is_series = target.kind == "number" and not target.further and target.column.nulls == 0 and order.time.nulls == 0
     if not is_series or not order.is_unique or target.column.rows < LEAST_ROWS:
         return None
-    seasons = find_seasons(order.split(target.column.places))
+    values_of_series = np.split(target.column.places[order.rows], np.flatnonzero(order.positions == 0)[1:])
+    seasons = find_seasons(values_of_series)
     lags = tuple(sorted({1, 2, *seasons}))
     series = SeriesWindows(order, target.column, lags, seasons[0] if seasons else 0)
     gain = _gain_of_past([column for column in columns if column is not target.column], series)
@@ -183,14 +169,20 @@ def find_series(columns: Collection[ColumnFacts], target: TargetChoice, order: R
 
 def find_seasons(series: Collection[np.ndarray]) -> list[int]:
     """The steps after which series resemble themselves most, in rows, the shortest first: the highest peak of the mean autocorrelation of
-    their values without their trends, and the first one that is nearly as high, as a day within a week. None if no peak is beyond
-    chance."""
+    their values without their trends, and the first one that is nearly as high, as a day within a week. Empty if none is beyond chance."""
     rows = int(np.median([len(values) for values in series]))
     most = min(MOST_STEPS, rows // 10)
     if most < 3:
         return []
-    long = [values for values in series if len(values) >= rows][:_MOST_SERIES]
-    correlations = [values for values in (_autocorrelation(values, most) for values in long) if len(values)]
+    correlations = list[np.ndarray]()
+    for values in [numbers for numbers in series if len(numbers) >= rows][:_MOST_SERIES]:
+        line = np.arange(len(values)) - (len(values) - 1) / 2
+        centred = values - values.mean()
+        centred = centred - line * ((line * centred).sum() / (line * line).sum())
+        spectrum = np.fft.rfft(centred, 2 * len(values))
+        correlation = np.fft.irfft(np.abs(spectrum) ** 2)[: most + 2]
+        if correlation[0] > 0:  # else the values are on a line
+            correlations.append(correlation / correlation[0])
     if not correlations:
         return []
     correlation = np.mean(correlations, axis=0)
@@ -202,16 +194,6 @@ def find_seasons(series: Collection[np.ndarray]) -> list[int]:
     highest = float(correlation[peaks].max())
     first = int(peaks[correlation[peaks] >= _NEAR_STRONGEST * highest][0])
     return sorted({first, int(peaks[correlation[peaks].argmax()])})
-
-
-def _autocorrelation(values: np.ndarray, most: int) -> np.ndarray:
-    """The autocorrelation of 0 to `most` + 1 steps, of values without their trend; empty if they are on a line."""
-    line = np.arange(len(values)) - (len(values) - 1) / 2
-    centred = values - values.mean()
-    centred = centred - line * ((line * centred).sum() / (line * line).sum())
-    spectrum = np.fft.rfft(centred, 2 * len(values))
-    correlation = np.fft.irfft(np.abs(spectrum) ** 2)[: most + 2]
-    return correlation / correlation[0] if correlation[0] > 0 else correlation[:0]
 
 
 def _gain_of_past(columns: Collection[ColumnFacts], series: SeriesWindows) -> float:
@@ -226,7 +208,14 @@ def _gain_of_past(columns: Collection[ColumnFacts], series: SeriesWindows) -> fl
         return 0.0
     fitted = int(len(rows) * (1 - _HELD_OUT))
     outputs = series.target.places[rows]
-    same_row = [part for column in columns for part in _column_inputs(column, rows)]
+    same_row = list[np.ndarray]()
+    for column in columns:
+        if column.kind == "moment":
+            same_row += calendar_parts(column, rows)
+        elif column.kind in ("number", "boolean"):
+            same_row.append(finite_numbers(column)[rows])
+        elif column.kind == "text":
+            same_row.append(frequency_ranks(column)[rows])
     past = [column.places[rows] for column in series.columns]
     errors = []
     with threadpool_limits(1), warnings.catch_warnings():  # sums of several threads differ in their last digits
@@ -243,15 +232,3 @@ def _gain_of_past(columns: Collection[ColumnFacts], series: SeriesWindows) -> fl
     if not without.sum() > 0 or difference.mean() < 2 * difference.std() / np.sqrt(len(difference)):
         return 0.0
     return float(difference.sum() / without.sum())
-
-
-def _column_inputs(column: ColumnFacts, rows: np.ndarray) -> list[np.ndarray]:
-    """The inputs of a small fit that stand for a column: numbers, the calendar of a moment, the rank of a category by frequency."""
-    match column.kind:
-        case "moment":
-            return calendar_parts(column, rows)
-        case "number" | "boolean":
-            return [finite_numbers(column)[rows]]
-        case "text":
-            return [frequency_ranks(column)[rows]]
-    return []

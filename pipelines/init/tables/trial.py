@@ -19,6 +19,23 @@ from pipelines.init.tables.trial_inputs import TrialInputs, finite_numbers
 
 AUC, R_SQUARED, ACCURACY, AVERAGE_PRECISION = "AUC", "R²", "accuracy", "average precision"
 EXPLAINED_ERRORS = "share of explained errors"
+LINEAR, NETWORK = "a linear model", "a small network"
+_PENALTIES = np.logspace(-1, 4, 6)
+_STEPS = 3_000
+"""Of the network, at most."""
+LEAST_ROWS = 50
+LEAST_ROWS_OF_A_CLASS = 10
+MOST_ROWS, MOST_VALUES = 20_000, 300_000
+"""Of the rows that are fitted and scored, and of rows times columns; each, so that a trial takes seconds."""
+MOST_CLASSES = 50
+"""Classes beyond which boosting takes minutes: it grows a tree for each."""
+_FEW_ROWS = 3_000
+"""Rows below which each row is held out once, from three fits; of more, a quarter is, unless a class is rare: a quarter of its rows would
+say nothing."""
+_RESAMPLES = 100
+_METRICS = {"two classes": AUC, "classes": ACCURACY, "number": R_SQUARED}
+Fit = Callable[[TrialInputs, np.ndarray, np.ndarray, bool], np.ndarray]
+"""Fits a model on the rows of the inputs, whose target is given, and predicts other rows: numbers, or probabilities of classes."""
 
 
 def rank_auc(is_positive: np.ndarray, predicted: np.ndarray) -> float:
@@ -31,16 +48,6 @@ def rank_auc(is_positive: np.ndarray, predicted: np.ndarray) -> float:
 def r_squared(true: np.ndarray, predicted: np.ndarray) -> float:
     """The share of the variance that the predictions explain; of columns of several numbers, the mean."""
     return float(np.mean(1 - np.mean((true - predicted) ** 2, 0) / np.maximum(np.var(true, 0), 1e-300)))
-
-
-LINEAR, NETWORK = "a linear model", "a small network"
-_PENALTIES = np.logspace(-1, 4, 6)
-_STEPS = 3_000
-"""Of the network, at most."""
-
-
-Fit = Callable[[TrialInputs, np.ndarray, np.ndarray, bool], np.ndarray]
-"""Fits a model on the rows of the inputs, whose target is given, and predicts other rows: numbers, or probabilities of classes."""
 
 
 @dataclass(frozen=True)
@@ -100,19 +107,6 @@ def fit_network(inputs: TrialInputs, true: np.ndarray, test: np.ndarray, has_cla
     mean, deviation = true.mean(0), np.where(true.std(0) > 0, true.std(0), 1.0)
     regressor = neural_network.MLPRegressor(**settings).fit(values[inputs.train], (true - mean) / deviation)
     return np.asarray(regressor.predict(values[test])) * deviation + mean
-
-
-LEAST_ROWS = 50
-LEAST_ROWS_OF_A_CLASS = 10
-MOST_ROWS, MOST_VALUES = 20_000, 300_000
-"""Of the rows that are fitted and scored, and of rows times columns; each, so that a trial takes seconds."""
-MOST_CLASSES = 50
-"""Classes beyond which boosting takes minutes: it grows a tree for each."""
-_FEW_ROWS = 3_000
-"""Rows below which each row is held out once, from three fits; of more, a quarter is, unless a class is rare: a quarter of its rows would
-say nothing."""
-_RESAMPLES = 100
-_METRICS = {"two classes": AUC, "classes": ACCURACY, "number": R_SQUARED}
 
 
 @dataclass(frozen=True)
@@ -189,7 +183,7 @@ def try_models(
                 untried.append(model.one_number_only)
                 continue
             try:
-                parts = [model.fit(inputs.select(train), true[train], test, target.has_classes) for train, test in folds]
+                parts = [model.fit(replace(inputs, train=train), true[train], test, target.has_classes) for train, test in folds]
             except ImportError:
                 untried.append(model.without_library)
                 continue
@@ -243,8 +237,7 @@ def _score(predicted: np.ndarray, true: np.ndarray, metric: str) -> float:
 def _folds(
     rows: np.ndarray, time: ColumnFacts | None, group: ColumnFacts | None, has_rare_class: bool
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Places of the rows to fit on, and of those to score on: the last ones by time, or every row once where rows are few, in all or of a
-    class."""
+    """Places of the rows to fit on, and to score on: the last ones by time, or every row once where rows are few, in all or of a class."""
     count = len(rows)
     if time is not None:
         later = np.argsort(finite_numbers(time)[rows], kind="stable")

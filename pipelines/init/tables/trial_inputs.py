@@ -1,7 +1,7 @@
 """Inputs of the models of a trial: numbers, categories and words of the sample, each as the model that is drafted has them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -55,21 +55,27 @@ class TrialInputs:
         categories = [frequency_ranks(column)[rows] for column in features if column.kind == "text"]
         categories += [part for column in moments for part in calendar_parts(column, rows)]
         numbers, categories = ([values for values in group if _varies(values)] for group in (numbers, categories))
-        words = tuple(_count_words(column.typed.values.take(pa.array(rows))) for column in texts)
+        words: tuple[Any, ...] = ()
+        if texts:
+            from sklearn.feature_extraction.text import HashingVectorizer  # noqa: PLC0415
+
+            hashing = HashingVectorizer(n_features=_WORDS, norm=None, alternate_sign=False)  # so that texts without words are no error
+            of_rows = (column.typed.values.take(pa.array(rows)).fill_null("").to_pylist() for column in texts)
+            words = tuple(map(hashing.transform, of_rows))
         return cls(_stack(numbers, len(rows)), _stack(categories, len(rows)), words, np.arange(len(rows)))
 
     @property
     def count(self) -> int:
         return self.numbers.shape[1] + self.categories.shape[1] + len(self.words)
 
-    def select(self, train: np.ndarray) -> "TrialInputs":
-        return replace(self, train=train)
-
     def tree_inputs(self) -> tuple[np.ndarray, list[int]]:
         """Numbers, ranks of categories and counts of frequent words side by side, and the places of those that are categories."""
         first = self.numbers.shape[1]
         few = [place for place, ranks in enumerate(self.categories.T) if np.nanmax(ranks) < MOST_CATEGORIES]
-        words = [_frequent_counts(counts, self.train) for counts in self.words]
+        words = list[np.ndarray]()
+        for counts in self.words:
+            texts_with_word = np.asarray((counts[self.train] > 0).sum(0)).ravel()
+            words.append(counts[:, np.argsort(-texts_with_word, kind="stable")[:_WORDS_OF_TREES]].toarray())
         return np.hstack([self.numbers, self.categories, *words]).astype(np.float32), [first + place for place in few]
 
     def linear_inputs(self) -> Any:
@@ -88,7 +94,10 @@ class TrialInputs:
         from sklearn.feature_extraction.text import TfidfTransformer  # noqa: PLC0415
 
         most = max(MOST_INDICATORS // max(self.categories.shape[1], 1), LEAST_INDICATORS)
-        indicators = [_indicators(ranks, most) for ranks in self.categories.T]
+        indicators = []
+        for ranks in self.categories.T:  # a column for each of so many frequent values that occurs, and one for all others and NULL
+            places = np.unique(np.where(np.isnan(ranks), most, ranks.clip(0, most)), return_inverse=True)[1]
+            indicators.append(sparse.csr_matrix((np.ones(len(ranks), np.float32), (np.arange(len(ranks)), places))))
         dense = np.hstack(numbers).astype(np.float32)
         if not self.words and sum(values.shape[1] for values in indicators) <= _MOST_DENSE:
             return np.hstack([dense, *(values.toarray() for values in indicators)])
@@ -139,25 +148,3 @@ def _pieces(values: np.ndarray, train: np.ndarray) -> np.ndarray:
     if len(edges) < 3:
         return np.zeros((len(values), 0))
     return ((values[:, None] - edges[:-1]) / np.diff(edges)).clip(0, 1)
-
-
-def _indicators(ranks: np.ndarray, most: int) -> Any:
-    """A column for each of so many frequent values that occurs, and one for all others and NULL, a sparse matrix."""
-    from scipy import sparse  # noqa: PLC0415
-
-    places = np.unique(np.where(np.isnan(ranks), most, ranks.clip(0, most)), return_inverse=True)[1]
-    return sparse.csr_matrix((np.ones(len(ranks), np.float32), (np.arange(len(ranks)), places)))
-
-
-def _count_words(texts: pa.Array) -> Any:
-    """How often each text has each of the words, a sparse matrix. Words are hashed, so that texts without any are no error."""
-    from sklearn.feature_extraction.text import HashingVectorizer  # noqa: PLC0415
-
-    return HashingVectorizer(n_features=_WORDS, norm=None, alternate_sign=False).transform(texts.fill_null("").to_pylist())
-
-
-def _frequent_counts(counts: Any, train: np.ndarray) -> np.ndarray:
-    """The counts of the words that most texts have."""
-    texts_with_word = np.asarray((counts[train] > 0).sum(0)).ravel()
-    most = np.argsort(-texts_with_word, kind="stable")[:_WORDS_OF_TREES]
-    return np.asarray(counts[:, most].toarray())

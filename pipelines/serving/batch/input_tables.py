@@ -30,9 +30,6 @@ from pipelines.serving.batch.missing_columns import drop_missing_columns, rows_t
 from pipelines.serving.batch.parquet_input import cast_to_schema
 from pipelines.serving.model.process import Takes
 
-BY_FILE = ("csv", "json", "parquet", "text", "excel", "sqlite")
-"""Formats that make each row from one file."""
-
 
 @dataclass(frozen=True)
 class InputTables:
@@ -96,7 +93,9 @@ class InputTables:
         """Whether a row depends only on the bytes of one file, so that new files can be predicted separately."""
         names = self.identity(files)
         return self.by_file and all(
-            table.settings.format in BY_FILE and names[name] == sorted(file.checksum for file in files[name])
+            isinstance(table.settings, Table)
+            and table.settings.rules.rows_are_of_one_file
+            and names[name] == sorted(file.checksum for file in files[name])
             for name, table in self.tables.items()
         )
 

@@ -31,9 +31,9 @@ from pipelines.data.versions.commit import Attempt, Report, merge_reports, remov
 from pipelines.data.versions.raw_inputs import Sources
 from pipelines.data.versions.versions import confirm
 from pipelines.errors import ConfigError, DatasetError
+from pipelines.etl.identity import check_unchanged
 from pipelines.etl.quality import REASON, check_quarantined
 from pipelines.etl.quarantine import write_malformed
-from pipelines.etl.read import check_unchanged
 from pipelines.etl.splits.splits import raw_schema
 from pipelines.serving.batch import predictions_manifest as output
 from pipelines.serving.batch.fetched_model import Model, fetch_model, name_features

@@ -1,8 +1,6 @@
-"""Files of raw tables, and formats whose rows are whole files.
+"""Files of raw tables.
 
-1. `file_table`   is the base of tables of files.
-2. `files`        finds them by their names, `content` opens them, and `pack` caches whole and small files, so that each is
-                  opened once. `folder_columns` makes columns of folders.
-3. `binary_file`  has a row for each file, and derives from `spark_files`, which Spark reads; `tar` has one for each member of an archive,
-                  and `idx` one for each entry of files in `idx_format`.
+1. `file_table`   is the base of tables of files; it caches whole and small files in packs, so that each is opened once.
+2. `files`        finds them by their names, and `content` opens them. `folder_columns` makes columns of folders.
+3. `spark_files`  is the base of formats whose files Spark lists, and has the one with a row for each file.
 """

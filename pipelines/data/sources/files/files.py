@@ -42,22 +42,19 @@ def matcher(pattern: str, below: bool = True) -> glob.WcMatcher[str]:
 
 def entries(filesystem: FileSystem, pattern: str) -> list[FileInfo]:
     """Files and folders below the glob's root, without those in folders that it cannot match. Raises SourceError for too many braces."""
+
+    def below(folder: str, globs: list[tuple[str, ...]]) -> list[FileInfo]:
+        """`globs` are the parts of each glob's path below the folder; none are left of one that matches the folder itself."""
+        is_deep = any(not parts or parts[0] == "**" for parts in globs)
+        found = filesystem.get_file_info(FileSelector(folder or "/", allow_not_found=True, recursive=is_deep))
+        for entry in () if is_deep else tuple(found):
+            if entry.type == FileType.Directory:
+                remaining = [parts[1:] for parts in globs if _part_matcher(parts[0]).match(entry.base_name)]
+                found += below(entry.path, remaining) if remaining else []
+        return found
+
     root = glob_root(pattern)
-    return _entries(filesystem, root, [tuple(one.removeprefix(f"{root}/").split("/")) for one in _expand(pattern)])
-
-
-def _entries(filesystem: FileSystem, folder: str, globs: list[tuple[str, ...]]) -> list[FileInfo]:
-    """`globs` are the parts of each glob's path below the folder; none are left of one that matches the folder itself."""
-    is_deep = any(not parts or parts[0] == "**" for parts in globs)
-    listed = filesystem.get_file_info(FileSelector(folder or "/", allow_not_found=True, recursive=is_deep))
-    if is_deep:
-        return listed
-    below = []
-    for entry in listed:
-        if entry.type == FileType.Directory:
-            remaining = [parts[1:] for parts in globs if _part_matcher(parts[0]).match(entry.base_name)]
-            below += _entries(filesystem, entry.path, remaining) if remaining else []
-    return [*listed, *below]
+    return below(root, [tuple(one.removeprefix(f"{root}/").split("/")) for one in _expand(pattern)])
 
 
 @cache
@@ -177,19 +174,13 @@ def _find(path: str) -> list[File]:
     if not files:
         raise SourceError(f"{path}: {'no file in this folder' if is_folder else 'no such file'}; give a path that exists")
     if isinstance(filesystem, LocalFileSystem):
-        _check_links((entry.path for entry in below if entry.type == FileType.Directory), files)
+        links = [entry.path for entry in below if entry.type == FileType.Directory and os.path.islink(entry.path)]
+        for link in links:  # to a folder that contains it, by which files would be found repeatedly
+            leads_back = any(os.path.samefile(link, above) for above in Path(link).parents)
+            if leads_back and any(entry.path.startswith(f"{link}/") for entry in files):
+                raise SourceError(f"{link}: leads back to a folder that it lies in; remove the link, or name paths that leave it out")
     exact = None if is_folder else matcher(inner, below=False)
     return [_file(path, inner, entry, _folders(entry.path, root, exact)) for entry in files]
-
-
-def _check_links(folders: Iterable[str], files: list[FileInfo]) -> None:
-    """Raises SourceError if a link leads to a folder that contains it: files would be found repeatedly."""
-    loops = [
-        folder for folder in folders if os.path.islink(folder) and any(os.path.samefile(folder, above) for above in Path(folder).parents)
-    ]
-    for folder in loops:
-        if any(entry.path.startswith(f"{folder}/") for entry in files):
-            raise SourceError(f"{folder}: leads back to a folder that it lies in; remove the link, or name paths that leave it out")
 
 
 def _package_files(path: str) -> list[File]:

@@ -10,8 +10,7 @@ from pipelines.config.messages.words import show_count
 from pipelines.config.source.source import Table
 from pipelines.config.source.table_settings import spark_options
 from pipelines.data.sources.base import Rows
-from pipelines.data.sources.files import pack
-from pipelines.data.sources.files.file_table import FileTable
+from pipelines.data.sources.files.file_table import PACKED_CHECKSUM, FileTable, pack_rows, packed_checksums
 from pipelines.data.sources.files.folder_columns import folder_values
 from pipelines.data.sources.text.parsed import Options
 from pipelines.data.versions.raw_inputs import SourceFile
@@ -66,34 +65,30 @@ class BinaryFile(SparkFiles):
         return spark.createDataFrame([], _COLUMNS)
 
     def identity(self, spark: SparkSession) -> tuple[SourceFile, ...]:
-        return self.state() if self.settings.checksum == "stat" else pack.file_checksums(self._pack(spark))
+        return self.state() if self.settings.checksum == "stat" else packed_checksums(self._pack(spark))
 
     def rows(self, spark: SparkSession) -> Rows:
-        return Rows(rows := self._pack(spark).drop(pack.CHECKSUM), rows.count())
+        return Rows(rows := self._pack(spark).drop(PACKED_CHECKSUM), rows.count())
 
     def identity_lines(self, files: tuple[SourceFile, ...], statements: Collection[str]) -> Iterator[str]:
         """Checksums and names, since a row contains its file's path, and the folders that make columns."""
         yield from self.content_lines(files, with_names=True)
 
-    def _read(self, spark: SparkSession) -> DataFrame:
-        return self.reader(spark).load(list(self.settings.paths))
-
     def _pack(self, spark: SparkSession) -> DataFrame:
+        """The packed files, also those without a byte, which Spark passes over: whoever reads their content refuses them, one by one."""
         if self._packed_rows is None:
             rows = self._read(spark)
             self.count_files(rows)
-            self._packed_rows = pack.pack_rows(self._add_empty_files(rows))
+            empty = {file.path: file for file in self.files if not file.bytes}
+            added = []
+            for path, name in input_files(rows, empty).items():
+                folders = {column.lower(): value for column, value in folder_values(empty[path])}
+                modified = datetime.fromisoformat(empty[path].modified)
+                added.append((name, modified, 0, b"", *(folders[column.lower()] for column in rows.columns[4:])))
+            if added:
+                rows = rows.unionByName(rows.sparkSession.createDataFrame(added, rows.schema))
+            self._packed_rows = pack_rows(rows)
         return self._packed_rows
 
-    def _add_empty_files(self, rows: DataFrame) -> DataFrame:
-        """The rows with those of files without a byte, which Spark passes over: whoever reads their content refuses them, one by one."""
-        empty = {file.path: file for file in self.files if not file.bytes}
-        names = input_files(rows, empty)
-        if not names:
-            return rows
-        folders = {path: {name.lower(): value for name, value in folder_values(empty[path])} for path in names}
-        values = [
-            (name, datetime.fromisoformat(empty[path].modified), 0, b"", *(folders[path][field.lower()] for field in rows.columns[4:]))
-            for path, name in names.items()
-        ]
-        return rows.unionByName(rows.sparkSession.createDataFrame(values, rows.schema))
+    def _read(self, spark: SparkSession) -> DataFrame:
+        return self.reader(spark).load(list(self.settings.paths))

@@ -44,7 +44,9 @@ class Csv(TextTable):
 
     @property
     def looks(self) -> dict[str, str]:
-        kinds = [field.dataType for field in self.record_schema if _is_native(field, self.options)]
+        kinds = [
+            field.dataType for field in self.record_schema if is_number(field.dataType) and not isinstance(field.dataType, DecimalType)
+        ]
         return {STRANGE: doubt(kinds)} if kinds else {}
 
     def parse(self, records: DataFrame) -> DataFrame:
@@ -78,20 +80,16 @@ def _is_number(kind: DataType, settings: Options) -> bool:
 
 
 def _is_text_first(field: StructField, settings: Options) -> bool:
-    """Whether a number is read as text: a decimal does not show whether it had commas."""
+    """Whether a number is read as text: a decimal does not show whether it had commas. Other numbers Spark reads as such, and their text is
+    looked at only in doubt."""
     return isinstance(field.dataType, DecimalType) and _is_number(field.dataType, settings)
-
-
-def _is_native(field: StructField, settings: Options) -> bool:
-    """Whether Spark reads a number as one, so that its text is looked at only in doubt."""
-    return _is_number(field.dataType, settings) and not _is_text_first(field, settings)
 
 
 def _find_refused_numbers(parsed: DataFrame, record: Column, schema: StructType, settings: Options) -> tuple[DataFrame, Column]:
     """The records, and whether a number of a record is none, though Spark has read it. Records that may have one are read once more, as
     text, in a column of its own."""
     read = F.col(VALUES)
-    native = [field for field in schema if _is_native(field, settings)]
+    native = [field for field in schema if is_number(field.dataType) and not isinstance(field.dataType, DecimalType)]
     any_refused = _any_refused(read, [field for field in schema if _is_text_first(field, settings)], settings)
     if not native:
         return parsed, any_refused
@@ -130,7 +128,7 @@ def _csv_fault(schema: StructType, settings: Options, options: Options) -> Colum
     """The fault of a record that does not fit the schema, computed only for such records: fewer or more columns,
     or the first value that is not of its column's type."""
     separator = _separator(settings)
-    mark = _mark(separator)
+    mark = next((mark for mark in _MARKS if not set(mark) & set(separator)), _MARKS[0])
     texts = StructType([StructField(f"_{number}", StringType()) for number in range(len(schema) + 2)])
     # A mark in an additional column reveals the number of columns: empty columns are NULL like missing ones.
     fields = F.from_csv(F.when(~_is_too_wide(separator), F.concat(F.col(RECORD), F.lit(f"{separator}{mark}"))), texts.toDDL(), settings)
@@ -158,11 +156,6 @@ def _fault_of_fields(fields: Column, schema: StructType, settings: Options, opti
         F.when(_is_too_long([fields[name] for name in names[:count]], options), longest),
         F.lit(f"not a csv record of these {count} columns"),
     )
-
-
-def _mark(separator: str) -> str:
-    """A text in which the separator cannot be."""
-    return next((mark for mark in _MARKS if not set(mark) & set(separator)), _MARKS[0])
 
 
 def _cannot_be(value: Column, kind: DataType, settings: Options, mark: str) -> Column:

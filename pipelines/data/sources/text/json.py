@@ -24,7 +24,6 @@ from pipelines.data.sources.text.parsed import (
     STRANGE,
     TEXT,
     VALUES,
-    Options,
     sound_record,
 )
 from pipelines.data.sources.text.records import Dialect
@@ -63,31 +62,23 @@ class Json(TextTable):
         record, mark = F.get(elements, F.lit(0)), F.get(elements, F.lit(1))
         is_complete = F.col(VALUES)[CORRUPT].isNull() & (F.size(elements) == 2) & (mark[END] == 1) & record.isNotNull()
         columns = {name: record[name] for name in self.record_schema.names}
-        parsed, decimals = self._read_strange_decimals(parsed, text, settings)
-        floats = self._floats(record)
+        decimals: Values = {}
+        strange = [field for field in self.record_schema if has_decimals(field.dataType)]
+        if strange and "locale" not in settings:  # else decimals are written as there
+            # Spark does not tell how a decimal was written, so records that may have one are parsed once more, with texts in its place.
+            texts = decimals_as_text(self.record_schema)
+            assert isinstance(texts, T.StructType)
+            parsed = parsed.withColumn(REREAD, F.from_json(F.when(F.col(STRANGE), text), _array_schema(texts), settings))
+            reread = F.get(F.col(REREAD)[VALUES], F.lit(0))
+            decimals = {field.name: (reread[field.name], field.dataType) for field in strange}
+        floats: Values = {}
+        if not is_on(self.options, "allownonnumericnumbers"):  # which names infinity
+            floats = {field.name: (record[field.name], field.dataType) for field in self.record_schema if has_floats(field.dataType)}
         is_large = F.col(LARGE) if floats else F.lit(False)
         is_infinite, is_strange = is_large & any_misfit(floats, has_infinite), any_misfit(decimals, has_no_decimal)
         is_sound = F.coalesce(is_complete, F.lit(False)) & ~is_infinite & ~is_strange
         reasons = F.when(is_large, first_misfit(floats, has_infinite)), first_misfit(decimals, has_no_decimal)
         return self.mark_faults(parsed, columns, is_sound, F.coalesce(*reasons, F.lit("not a JSON object of these columns' types")))
-
-    def _floats(self, record: Column) -> Values:
-        """The columns with floats of which one may be too large: none, where an option names infinity."""
-        if is_on(self.options, "allownonnumericnumbers"):
-            return {}
-        return {field.name: (record[field.name], field.dataType) for field in self.record_schema if has_floats(field.dataType)}
-
-    def _read_strange_decimals(self, parsed: DataFrame, text: Column, settings: Options) -> tuple[DataFrame, Values]:
-        """The records, and the columns with decimals as texts. With a `locale`, decimals are written as there.
-
-        Spark does not tell how a decimal was written, so records that may have one are parsed once more, with texts in its place."""
-        texts, record = decimals_as_text(self.record_schema), F.get(F.col(REREAD)[VALUES], F.lit(0))
-        assert isinstance(texts, T.StructType)
-        strange = {field.name: (record[field.name], field.dataType) for field in self.record_schema if has_decimals(field.dataType)}
-        if not strange or "locale" in settings:
-            return parsed, {}
-        reread = F.from_json(F.when(F.col(STRANGE), text), _array_schema(texts), settings)
-        return parsed.withColumn(REREAD, reread), strange
 
 
 def _array_schema(schema: T.StructType) -> T.StructType:
@@ -115,14 +106,12 @@ def has_decimals(kind: T.DataType) -> bool:
 
 def has_infinite(value: Column, kind: T.DataType) -> Column:
     """Whether a float in a value of that type is infinite."""
-    condition = _any_in(value, kind, _is_infinite)
-    return F.lit(False) if condition is None else condition
+    return _or_false(_any_in(value, kind, _is_infinite))
 
 
 def has_no_decimal(value: Column, kind: T.DataType) -> Column:
     """Whether a decimal in a value is no number. The value has the type of `decimals_as_text`."""
-    condition = _any_in(value, kind, _is_no_decimal)
-    return F.lit(False) if condition is None else condition
+    return _or_false(_any_in(value, kind, _is_no_decimal))
 
 
 def decimals_as_text(kind: T.DataType) -> T.DataType:
@@ -151,21 +140,20 @@ def _any_in(value: Column, kind: T.DataType, leaf: Leaf) -> Column | None:
     """Whether `leaf` holds for anything in the value; None if it is None for all types in the type."""
     match kind:
         case T.ArrayType():
-            return _any_element(value, kind.elementType, leaf)
+            values, inner_kind = value, kind.elementType
         case T.MapType():
-            return _any_element(F.map_values(value), kind.valueType, leaf)
+            values, inner_kind = F.map_values(value), kind.valueType
         case T.StructType():
             inner = [_any_in(value[field.name], field.dataType, leaf) for field in kind]
             conditions = [column for column in inner if column is not None]
             return reduce(or_, conditions) if conditions else None
-    condition = leaf(value, kind)
-    return None if condition is None else F.coalesce(condition, F.lit(False))
+        case _:
+            condition = leaf(value, kind)
+            return None if condition is None else F.coalesce(condition, F.lit(False))
+    if _any_in(F.lit(None), inner_kind, leaf) is None:
+        return None
+    return F.coalesce(F.exists(values, lambda element: _or_false(_any_in(element, inner_kind, leaf))), F.lit(False))
 
 
-def _any_element(values: Column, kind: T.DataType, leaf: Leaf) -> Column | None:
-    def condition(element: Column) -> Column:
-        inner = _any_in(element, kind, leaf)
-        return F.lit(False) if inner is None else inner
-
-    has_leaves = _any_in(F.lit(None), kind, leaf) is not None
-    return F.coalesce(F.exists(values, condition), F.lit(False)) if has_leaves else None
+def _or_false(condition: Column | None) -> Column:
+    return F.lit(False) if condition is None else condition

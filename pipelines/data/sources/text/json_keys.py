@@ -18,6 +18,17 @@ _QUOTE, _BACKSLASH, _COLON = 34, 92, 58
 _BLANKS = np.isin(np.arange(256), [9, 10, 13, 32])
 _STEPS = np.zeros(256, np.int8)
 _STEPS[[ord("{"), ord("[")]], _STEPS[[ord("}"), ord("]")]] = 1, -1
+MOST_NAMES = 100
+"""Of more, RE2 follows too many at once: 400 take a hundred times as long."""
+_STRING = r'"(?:[^"\\]|\\.)*"'
+_TEXT = r'[^"{}:\\]'
+_BLANK = r"[ \t\r\n]*"
+MOST_UNKNOWN = 100
+"""Unknown keys that are counted by name in each batch; keys may be data."""
+MOST_SHOWN = 10
+OTHERS = ""
+"""Stands for all other unknown keys."""
+_SCHEMA = pa.schema({TEXT: pa.string(), UNKNOWN: pa.string(), KEYLESS: pa.bool_()})
 
 
 class Keys:
@@ -35,7 +46,11 @@ class Keys:
         else:
             strings, of_string = quotes[is_closed[of_quote]], of_quote[is_closed[of_quote]][0::2]
         opening, closing = strings[0::2], strings[1::2]
-        is_key = _is_before_colon(self.data, closing)
+        # A key is before a colon, with blanks between them or none.
+        at = np.minimum(closing + 1, len(self.data) - 1)
+        while (blank := _BLANKS[self.data[at]] & (at < len(self.data) - 1)).any():
+            at = at + blank
+        is_key = self.data[at] == _COLON
         self.start, self.stop, self.record = opening[is_key] + 1, closing[is_key], of_string[is_key]
         steps = np.flatnonzero(_STEPS[self.data])
         of_step = np.repeat(records, np.diff(np.searchsorted(steps, self.starts)))
@@ -90,14 +105,6 @@ def _quotes(data: np.ndarray) -> np.ndarray:
     return quotes[~(follows & (length[before] % 2 == 1))]
 
 
-def _is_before_colon(data: np.ndarray, places: np.ndarray) -> np.ndarray:
-    """Whether the first byte after each place that is not blank is a colon."""
-    at = np.minimum(places + 1, len(data) - 1)
-    while (blank := _BLANKS[data[at]] & (at < len(data) - 1)).any():
-        at = at + blank
-    return data[at] == _COLON
-
-
 def decode_key(raw: bytes) -> str:
     """A key as Spark reads it."""
     text = raw.decode("utf-8", "replace")
@@ -107,13 +114,6 @@ def decode_key(raw: bytes) -> str:
         return str(json.loads(f'"{text}"'))
     except ValueError:
         return text
-
-
-MOST_NAMES = 100
-"""Of more, RE2 follows too many at once: 400 take a hundred times as long."""
-_STRING = r'"(?:[^"\\]|\\.)*"'
-_TEXT = r'[^"{}:\\]'
-_BLANK = r"[ \t\r\n]*"
 
 
 @dataclass(frozen=True)
@@ -153,23 +153,13 @@ def _size(names: Names | None) -> int:
 
 
 def _object(names: Names) -> str:
-    keys = (re.escape(json.dumps(name, ensure_ascii=False)) for name in names.fields)
-    pairs = [rf"{key}{_BLANK}:{_value(inner)}" for key, inner in zip(keys, names.fields.values(), strict=True)]
-    return rf"\{{{_TEXT}*{''.join(f'(?:{pair})?' for pair in pairs)}\}}"
-
-
-def _value(names: Names | None) -> str:
-    """All text between a colon and the next key: lists and commas too, since Spark refuses what is no JSON."""
-    inner = f"|{_object(names)}" if names and not names.is_map else ""
-    return f"(?:{_TEXT}|{_STRING}{inner})*"
-
-
-MOST_UNKNOWN = 100
-"""Unknown keys that are counted by name in each batch; keys may be data."""
-MOST_SHOWN = 10
-OTHERS = ""
-"""Stands for all other unknown keys."""
-_SCHEMA = pa.schema({TEXT: pa.string(), UNKNOWN: pa.string(), KEYLESS: pa.bool_()})
+    pairs = ""
+    for name, inner in names.fields.items():
+        nested = f"|{_object(inner)}" if inner and not inner.is_map else ""
+        # All text up to the next key: lists and commas too, since Spark refuses what is no JSON.
+        value = f"(?:{_TEXT}|{_STRING}{nested})*"
+        pairs += rf"(?:{re.escape(json.dumps(name, ensure_ascii=False))}{_BLANK}:{value})?"
+    return rf"\{{{_TEXT}*{pairs}\}}"
 
 
 def examine_keys(names: Names, batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -34,7 +34,17 @@ RECORD_BYTES = 64 * 2**20
 DOCUMENT_BYTES = 2**30
 _JOINT = "\x1e"
 """In place of a separator of several characters."""
+RECORDS_PER_BATCH = 4096
+# Numbers stay text: Spark converts them.
+_SCANNER = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=str)
+_BLANKS = re.compile(r"[ \t\n\r]*")
 SCHEMA = pa.schema({"record": pa.string(), "problem": pa.string(), "line": pa.int64()})
+# Faults of records.
+NOT_TEXT = "not text of its encoding"
+NUL = "NUL character"
+QUOTES = "quote that is stray, or does not close on its line (multiLine: true allows line breaks in values, quote: '' takes quotes as text)"
+IN_DOUBT = "line that may belong to a value above it, which a quote begins that is stray or does not close"
+SURROGATE = "half of a surrogate pair"
 
 
 @dataclass(frozen=True)
@@ -89,7 +99,7 @@ def cut(blocks: Iterable[bytes], dialect: Dialect, path: str, start: bool = True
     skip = dialect.skip if start else 0
     for data, line_ends, ends in _complete(_as_utf8(blocks, dialect.encoding, path, start), dialect, path, skip):
         if dialect.json and dialect.whole_file:
-            yield from records(data, path, SCHEMA)
+            yield from document_records(data, path)
             continue
         batch, is_open = _check_records(data, line_ends, ends, lines, dialect, is_open)
         lines += len(line_ends)
@@ -203,31 +213,26 @@ def _check_records(
         problems = set_reason(half_surrogates(texts), SURROGATE, problems)
     first_lines = np.arange(len(texts)) if are_lines else np.searchsorted(line_ends, np.concatenate(([0], record_ends[:-1])), side="right")
     batch = pa.record_batch([texts, problems, pa.array(first_lines + lines + 1)], schema=SCHEMA)
-    return (batch if dialect.keep_blank else batch.filter(_is_record(texts, dialect))), is_open
-
-
-def _is_record(texts: pa.StringArray, dialect: Dialect) -> pa.BooleanArray:
-    filled = pc.greater(pc.binary_length(pc.ascii_trim_whitespace(texts)), 0)
-    return pc.and_not(filled, pc.starts_with(texts, dialect.comment)) if dialect.comment else filled
+    if not dialect.keep_blank:
+        is_record = pc.greater(pc.binary_length(pc.ascii_trim_whitespace(texts)), 0)
+        batch = batch.filter(pc.and_not(is_record, pc.starts_with(texts, dialect.comment)) if dialect.comment else is_record)
+    return batch, is_open
 
 
 def _check_header(record: str, dialect: Dialect, path: str) -> None:
     """Raises SourceError unless the header has the schema's columns in their order."""
-    names = split_fields(record, dialect)
-    if [name.strip().casefold() for name in names] != [name.casefold() for name in dialect.columns]:
-        raise SourceError(
-            f"{path} has columns {_difference(names, dialect.columns)}. "
-            "Name them in the file's order, or set options: {enforceSchema: true} to go by position whatever the header says"
-        )
-
-
-def _difference(names: list[str], columns: tuple[str, ...]) -> str:
-    """Both lists of names, or of long ones the first place where they differ."""
-    if max(len(names), len(columns)) <= MOST_SHOWN:
-        return f"{', '.join(names)}; its schema has {', '.join(columns)}"
-    pairs = enumerate(zip_longest(names, columns, fillvalue="none"))
-    place, (name, column) = next((place, pair) for place, pair in pairs if pair[0].strip().casefold() != pair[1].casefold())
-    return f"{len(names):,}, and its schema {len(columns):,}, which differ first at column {place + 1}: {name!r}, not {column!r}"
+    names, columns = split_fields(record, dialect), dialect.columns
+    if [name.strip().casefold() for name in names] == [name.casefold() for name in columns]:
+        return
+    difference = f"{', '.join(names)}; its schema has {', '.join(columns)}"
+    if max(len(names), len(columns)) > MOST_SHOWN:
+        pairs = enumerate(zip_longest(names, columns, fillvalue="none"))
+        place, (name, column) = next((place, pair) for place, pair in pairs if pair[0].strip().casefold() != pair[1].casefold())
+        difference = f"{len(names):,}, and its schema {len(columns):,}, which differ first at column {place + 1}: {name!r}, not {column!r}"
+    raise SourceError(
+        f"{path} has columns {difference}. "
+        "Name them in the file's order, or set options: {enforceSchema: true} to go by position whatever the header says"
+    )
 
 
 def split_fields(record: str, dialect: Dialect) -> list[str]:
@@ -241,13 +246,6 @@ def split_fields(record: str, dialect: Dialect) -> list[str]:
     except csv.Error:
         return [record[:200]]
     return [field.replace(joint, dialect.separator) for field in fields]
-
-
-NOT_TEXT = "not text of its encoding"
-NUL = "NUL character"
-QUOTES = "quote that is stray, or does not close on its line (multiLine: true allows line breaks in values, quote: '' takes quotes as text)"
-IN_DOUBT = "line that may belong to a value above it, which a quote begins that is stray or does not close"
-SURROGATE = "half of a surrogate pair"
 
 
 def decode_records(data: bytes, ends: np.ndarray, keep_line_breaks: bool) -> tuple[pa.StringArray, pa.StringArray]:
@@ -283,14 +281,8 @@ def has_half_surrogate(text: str) -> bool:
     return re.search(r"\\u[dD][89a-fA-F][0-9a-fA-F]{2}", bare) is not None
 
 
-RECORDS_PER_BATCH = 4096
-# Numbers stay text: Spark converts them.
-_SCANNER = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=str)
-_BLANKS = re.compile(r"[ \t\n\r]*")
-
-
-def records(data: bytes, path: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Batches of (record, problem, line). Raises SourceError with the line if the file is not one JSON document."""
+def document_records(data: bytes, path: str) -> Iterator[pa.RecordBatch]:
+    """Batches of SCHEMA, of a JSON document. Raises SourceError with the line if the file is not one."""
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
@@ -299,7 +291,7 @@ def records(data: bytes, path: str, schema: pa.Schema) -> Iterator[pa.RecordBatc
     while chunk := list(islice(elements, RECORDS_PER_BATCH)):
         record, line = zip(*chunk, strict=True)
         problem = [SURROGATE if has_half_surrogate(text) else None for text in record]
-        yield pa.record_batch([pa.array(record, pa.string()), pa.array(problem, pa.string()), pa.array(line, pa.int64())], schema=schema)
+        yield pa.record_batch([pa.array(record, pa.string()), pa.array(problem, pa.string()), pa.array(line, pa.int64())], schema=SCHEMA)
 
 
 def _elements(text: str, path: str) -> Iterator[tuple[str, int]]:
@@ -312,7 +304,12 @@ def _elements(text: str, path: str) -> Iterator[tuple[str, int]]:
     line, counted = 1, 0
     more = not array or text[at : at + 1] != "]"
     while more:
-        end = _end(text, at, path)
+        try:
+            end = _SCANNER.raw_decode(text, at)[1]
+        except json.JSONDecodeError as error:
+            raise _not_json(path, text, error.pos, error.msg) from error
+        except RecursionError as error:
+            raise _not_json(path, text, at, "nested too deeply") from error
         line, counted = line + text.count("\n", counted, at), at
         yield text[at:end], line
         end = _after_blanks(text, end)
@@ -324,16 +321,6 @@ def _elements(text: str, path: str) -> Iterator[tuple[str, int]]:
         at = _after_blanks(text, at + 1)
     if at != len(text):
         raise _not_json(path, text, at, "text after the end; several records need one line each, and multiLine: false")
-
-
-def _end(text: str, at: int, path: str) -> int:
-    """The end of the value that begins at `at`."""
-    try:
-        return _SCANNER.raw_decode(text, at)[1]
-    except json.JSONDecodeError as error:
-        raise _not_json(path, text, error.pos, error.msg) from error
-    except RecursionError as error:
-        raise _not_json(path, text, at, "nested too deeply") from error
 
 
 def _after_blanks(text: str, at: int) -> int:

@@ -21,10 +21,10 @@ from pyspark.sql.types import StringType, StructField, StructType
 from pipelines.config.source.source import Table
 from pipelines.config.source.table_settings import spark_options
 from pipelines.data.sources.base import Rows, distribute, merge_batches
-from pipelines.data.sources.files import files, pack
+from pipelines.data.sources.files import files
 from pipelines.data.sources.files.content import PARQUET, binary_format, decompress, lines
-from pipelines.data.sources.files.file_table import FileTable
-from pipelines.data.sources.files.files import File, Range, has_folders
+from pipelines.data.sources.files.file_table import PACKED_NUMBER, FileTable, is_pack_worthwhile, pack_files, packed_checksums
+from pipelines.data.sources.files.files import Range, has_folders
 from pipelines.data.sources.files.folder_columns import check_values, folder_columns, join_folder_columns, quote_name, resolve_types
 from pipelines.data.sources.text.parsed import (
     FILE,
@@ -67,7 +67,9 @@ class TextTable(FileTable[Table]):
     @cached_property
     def folder_schema(self) -> StructType:
         """The columns that the files' folders make."""
-        return resolve_types(folder_columns(self.settings.place, self._files_in_folders()), self.schema)
+        # The path of a single file lies in no folder of the table.
+        files_in_folders = self.files if any(has_folders(path) for path in self.settings.paths) else []
+        return resolve_types(folder_columns(self.settings.place, files_in_folders), self.schema)
 
     @cached_property
     def record_schema(self) -> StructType:
@@ -99,14 +101,14 @@ class TextTable(FileTable[Table]):
     @cached_property
     def is_packed(self) -> bool:
         """Whether the files are many and small, so that they are read once for checksums and records."""
-        return self.settings.checksum == "sha256" and pack.is_worthwhile(self.files)
+        return self.settings.checksum == "sha256" and is_pack_worthwhile(self.files)
 
     def empty(self, spark: SparkSession) -> DataFrame:
         added = [StructField(self.settings.file_column, StringType())] if self.settings.file_column else []
         return spark.createDataFrame([], StructType([*self.record_schema, *self.folder_schema, *added]))
 
     def identity(self, spark: SparkSession) -> tuple[SourceFile, ...]:
-        return pack.file_checksums(self._pack(spark)) if self.is_packed else super().identity(spark)
+        return packed_checksums(self._pack(spark)) if self.is_packed else super().identity(spark)
 
     def rows(self, spark: SparkSession) -> Rows:
         check_values(spark, self.settings.place, self.files, self.folder_schema)
@@ -123,50 +125,37 @@ class TextTable(FileTable[Table]):
     def records(self, spark: SparkSession) -> tuple[DataFrame, tuple[Range, ...]]:
         """Records with PROBLEM, LINE and RANGE, in tasks with equal shares of the bytes, and the ranges that RANGE numbers."""
         dialect, examiner = self.dialect(), partial(examine, self.examiner, self.looks)
+        with_names = bool(self.settings.file_column)
+        looks = [f"{name} boolean" for name in self.looks]
+        columns = ", ".join([_RECORDS, *([KEY_TYPES] if self.examiner else []), *looks, *([f"{FILE} string"] if with_names else [])])
         if self.is_packed:
             ranges = tuple(Range(file, 0, file.bytes) for file in self.files)
-            run = partial(_cut_packed, dialect, examiner, self._file_names(ranges))
-            return self._pack(spark).mapInArrow(run, self._schema_of_records), ranges
-        self.check_text()
-        tasks = files.ranges(self.files, files.task_bytes(self.files, spark.sparkContext.defaultParallelism), split=dialect.splits)
-        ranges = tuple(chain.from_iterable(tasks))
+        else:
+            self.check_text()
+            tasks = files.ranges(self.files, files.task_bytes(self.files, spark.sparkContext.defaultParallelism), split=dialect.splits)
+            ranges = tuple(chain.from_iterable(tasks))
+        names = tuple(self.relative_name(part.file.path) for part in ranges) if with_names else ()
+        if self.is_packed:
+            return self._pack(spark).mapInArrow(partial(_cut_packed, dialect, examiner, names), columns), ranges
         numbers = iter(range(len(ranges)))
-        work = [[(next(numbers), task_range) for task_range in task] for task in tasks]
-        run = partial(_cut, dialect, examiner, self._file_names(ranges))
-        return distribute(spark, work, run, self._schema_of_records), ranges
-
-    @property
-    def _schema_of_records(self) -> str:
-        looks = [f"{name} boolean" for name in self.looks]
-        return ", ".join(
-            [_RECORDS, *([KEY_TYPES] if self.examiner else []), *looks, *([f"{FILE} string"] if self.settings.file_column else [])]
-        )
-
-    def _file_names(self, ranges: tuple[Range, ...]) -> tuple[str, ...]:
-        """The relative name of each range's file; none if the config wants no column of them."""
-        return tuple(self.relative_name(task_range.file.path) for task_range in ranges) if self.settings.file_column else ()
+        work = [[(next(numbers), part) for part in task] for task in tasks]
+        return distribute(spark, work, partial(_cut, dialect, examiner, names), columns), ranges
 
     def identity_lines(self, files: tuple[SourceFile, ...], statements: Collection[str]) -> Iterator[str]:
         """Checksums, with relative names if rows contain them, and with the folders that make columns."""
         yield from self.content_lines(files, with_names=bool(self.settings.file_column))
 
-    def _files_in_folders(self) -> list[File]:
-        """The files; none for a path of a single file, which lies in no folder of the table."""
-        return self.files if any(has_folders(path) for path in self.settings.paths) else []
-
     def check_text(self) -> None:
         """Raises SourceError if the first file is of a binary format, of which every line would be a malformed record."""
         first = self.files[0].path
-        kind = binary_format(first)
-        if kind == PARQUET:
-            raise SourceError(f"{first} is a file of {kind}, not of {self.settings.format}; set source.tables.{self.name}.format: parquet")
-        if kind:
-            raise SourceError(f"{first} is a file of {kind}, not of {self.settings.format}; write it as csv, json or parquet")
+        if kind := binary_format(first):
+            remedy = f"set source.tables.{self.name}.format: parquet" if kind == PARQUET else "write it as csv, json or parquet"
+            raise SourceError(f"{first} is a file of {kind}, not of {self.settings.format}; {remedy}")
 
     def _pack(self, spark: SparkSession) -> DataFrame:
         if self._packed_rows is None:
             self.check_text()  # here, since a packed file is not read again
-            self._packed_rows = pack.pack_files(spark, self.files)
+            self._packed_rows = pack_files(spark, self.files)
         return self._packed_rows
 
 
@@ -197,7 +186,7 @@ def _cut_packed(dialect: Dialect, examiner: Examiner, names: tuple[str, ...], pa
     return merge_batches(
         batch
         for rows in packed
-        for number, path, content in zip(*(rows.column(name).to_pylist() for name in (pack.NUMBER, "path", "content")), strict=True)
+        for number, path, content in zip(*(rows.column(name).to_pylist() for name in (PACKED_NUMBER, "path", "content")), strict=True)
         for batch in _add_ranges(cut(decompress(path, content), dialect, path), examiner, number, names)
     )
 

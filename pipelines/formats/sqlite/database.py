@@ -15,7 +15,7 @@ from urllib.parse import quote
 from pyarrow.fs import LocalFileSystem
 
 from pipelines.config.messages.words import name_list, suggestion
-from pipelines.data.sources.cells.cell_files import CellFault, Row, local_file, positions
+from pipelines.data.sources.cell_files import CellFault, Row, local_file, positions
 from pipelines.data.sources.files.content import file_errors, locate
 from pipelines.errors import SourceError
 

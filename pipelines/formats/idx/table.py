@@ -16,10 +16,10 @@ from pipelines.config.source.source import Table
 from pipelines.data.sources.base import Rows
 from pipelines.data.sources.files import files
 from pipelines.data.sources.files.file_table import FileTable
-from pipelines.data.sources.files.idx_format import read_header, read_rows
 from pipelines.data.sources.text.parsed import parse_schema
 from pipelines.data.versions.raw_inputs import SourceFile
 from pipelines.errors import SourceError
+from pipelines.formats.idx.idx_format import read_header, read_rows
 
 BATCH_BYTES = 4 * 2**20
 ROW = "row"

@@ -3,17 +3,16 @@
 from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.config.source.table_settings import spark_options
-from pipelines.data.sources.cells.cell_table import CellTable
-from pipelines.data.sources.cells.workbook import SheetReader, check_openpyxl
+from pipelines.data.sources.cell_table import CellTable
 from pipelines.data.sources.files.files import File
+from pipelines.formats.excel.settings import ExcelTable
+from pipelines.formats.excel.workbook import SheetReader, check_openpyxl
 
-_LOCKS = "~$"
-"""Begins the name of the file that Excel keeps beside an open workbook."""
 
-
-class Excel(CellTable):
+class Excel(CellTable[ExcelTable]):
     def select(self, files: list[File]) -> list[File]:
-        return [file for file in files if not file.path.rpartition("/")[2].startswith(_LOCKS)]
+        # Excel keeps a file beside an open workbook, whose name begins so.
+        return [file for file in files if not file.path.rpartition("/")[2].startswith("~$")]
 
     @property
     def reader(self) -> SheetReader:

@@ -1,11 +1,12 @@
 """SQLite: the rows of a table, a view or a query in each database file."""
 
-from pipelines.data.sources.cells.cell_table import CellTable
-from pipelines.data.sources.cells.database import SIDE_FILES, DatabaseReader, check_closed
+from pipelines.data.sources.cell_table import CellTable
 from pipelines.data.sources.files.files import File
+from pipelines.formats.sqlite.database import SIDE_FILES, DatabaseReader, check_closed
+from pipelines.formats.sqlite.settings import SqliteTable
 
 
-class Sqlite(CellTable):
+class Sqlite(CellTable[SqliteTable]):
     @property
     def reader(self) -> DatabaseReader:
         return DatabaseReader(self.settings.table, self.settings.query)

@@ -16,7 +16,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from decimal import ROUND_HALF_UP, Decimal, InvalidOperation, localcontext
 from functools import cached_property, partial
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -42,17 +42,18 @@ from pyspark.sql.types import (
 
 from pipelines.config.source.source import Table
 from pipelines.data.sources.base import Rows, distribute
-from pipelines.data.sources.cells.cell_files import CellFault, FileReader
+from pipelines.data.sources.cell_files import CellFault, FileReader
 from pipelines.data.sources.files.file_table import FileTable, stats
 from pipelines.data.sources.files.files import File, Range, find
 from pipelines.data.sources.text.parsed import FILE, LINE, PROBLEM, RANGE, RECORD, parse_schema
 from pipelines.data.versions.raw_inputs import SourceFile
 from pipelines.errors import ConfigError
 
+CellSettings = TypeVar("CellSettings", bound=Table)
 _ROWS_PER_BATCH = 2_000
 
 
-class CellTable(FileTable[Table]):
+class CellTable(FileTable[CellSettings]):
     """Rows with a cell of another type than its column are malformed, as records of CSV are."""
 
     @cached_property

@@ -17,7 +17,7 @@ from xml.etree.ElementTree import ParseError
 from zipfile import BadZipFile, ZipFile
 
 from pipelines.config.messages.words import name_list, suggestion
-from pipelines.data.sources.cells.cell_files import CellFault, Row, local_file, positions
+from pipelines.data.sources.cell_files import CellFault, Row, local_file, positions
 from pipelines.errors import ConfigError, SourceError
 from pipelines.runtime.compat.openpyxl import sheet_part
 

@@ -1,0 +1,23 @@
+"""Reads a table of a database, for `lockstep init`."""
+
+from pipelines.config.messages.words import name_list
+from pipelines.errors import SourceError
+from pipelines.formats.sqlite.database import DatabaseReader, table_sizes
+from pipelines.init.tables.cell_tables import table_of_cells
+from pipelines.init.tables.find_table import TableKind
+from pipelines.init.tables.sample import SampledTable
+
+
+def read_sqlite(paths: list[str], data: str, _: int | None) -> SampledTable:
+    """The table with the most rows."""
+    sizes = table_sizes(paths[0])
+    if not any(rows for rows, _ in sizes.values()):
+        raise SourceError(f"{paths[0]} has no table with rows; give a database that has one")
+    name = max(sizes, key=lambda table: sizes[table][0])
+    other_names = [table for table in sizes if table != name]
+    doubts = (f"the table {name} is read, and not {name_list(other_names)}; join them in source.query",) if other_names else ()
+    rows, header = sizes[name]
+    return table_of_cells({"format": "sqlite", "path": data, "table": name}, paths, DatabaseReader(name, ""), header, rows, doubts)
+
+
+TABLE_KINDS = (TableKind("sqlite", (".sqlite", ".sqlite3", ".db"), read_sqlite),)
