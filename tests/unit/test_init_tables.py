@@ -616,7 +616,7 @@ def test_objects_of_json_become_columns_and_lists_of_them_are_said(columns: dict
             "user": {"age": number % 60, "home": {"zip code": f"0{number % 9}", "lat": number / 7}} if number % 9 else None,
             "items": [{"price": 1}],
             "counts": {f"item {number}": 1},
-            "odd": number if number % 2 else "x",
+            "odd": number if number % 2 else [1],
             "y": columns["y"][number],
         }
         for number in range(ROWS)
