@@ -59,7 +59,7 @@ def draft_parquet(folder: Path, rows: int, name: str = "t.parquet", columns: tup
     return draft_config(Request(str(folder / name), "y", "toy"))
 
 
-def zipped(text: str) -> bytes:
+def zip_bytes(text: str) -> bytes:
     data = io.BytesIO()
     with zipfile.ZipFile(data, "w") as archive:
         archive.writestr("a.csv", text)
@@ -140,7 +140,7 @@ CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
     ),
     "is UTF-32, which is not read; save it": (lambda folder: draft(folder, ROWS.encode("utf-32")), (sound,)),
     "which is not read as a table; unpack it, or rename": (
-        lambda folder: draft(folder, zipped(ROWS)),
+        lambda folder: draft(folder, zip_bytes(ROWS)),
         (sound, lambda folder: draft_workbook(folder / "t.xlsx")),
     ),
     "Parquet; rename it to .parquet": (

@@ -487,10 +487,10 @@ def test_classes_of_few_rows_are_said(numbers: dict[str, Values], tmp_path: Path
     )
     assert line in drafted.assumptions
     assert drafted.comments["dataset", "split"] == "a class has about 1 row: each split gets its share of every class of 3 rows or more"
-    left = query_values("SELECT y FROM t WHERE y NOT IN ('rare', 'solo')", classes)
-    assert set(left) == {"a", "b"} and len(left) == ROWS - 3
-    two = draft(tmp_path, {"a": numbers["a"], "y": ["rare" if row in (5, 77) else "a" for row in range(ROWS)]})
-    assert any(line.endswith("so some split has none; give more rows of it") for line in two.assumptions)
+    remaining = query_values("SELECT y FROM t WHERE y NOT IN ('rare', 'solo')", classes)
+    assert set(remaining) == {"a", "b"} and len(remaining) == ROWS - 3
+    drafted = draft(tmp_path, {"a": numbers["a"], "y": ["rare" if row in (5, 77) else "a" for row in range(ROWS)]})
+    assert any(line.endswith("so some split has none; give more rows of it") for line in drafted.assumptions)
     enough = draft(tmp_path, {"a": numbers["a"], "y": ["rare" if row % 99 == 5 else "a" for row in range(ROWS)]})
     assert not any("of fewer rows than splits" in line for line in enough.assumptions)
 

@@ -276,5 +276,5 @@ def test_an_interrupt_waits_for_the_imports_of_a_job(tmp_path: Path, monkeypatch
 def test_output_that_takes_nothing_is_no_traceback(tmp_path: Path, start: str, code: int, output: str) -> None:
     (tmp_path / "job.py").write_text(JOB.format("print('ä'); send(signal.SIGHUP) if signal.getsignal(signal.SIGHUP) == 1 else None"))
     command = f"export PYTHONUTF8=1; {start.format(f'{sys.executable} {tmp_path}/job.py')}"
-    done = subprocess.run(["sh", "-c", command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
-    assert (done.returncode, done.stdout.strip()) == (code, output)
+    ended = subprocess.run(["sh", "-c", command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    assert (ended.returncode, ended.stdout.strip()) == (code, output)

@@ -179,7 +179,7 @@ def read_delimited(paths: list[str], data: str, is_sure: bool, skip: int | None 
 
 
 def _doubt_of_encoding(data: bytes, path: str, encoding: str) -> str:
-    """What a text that is not UTF-8 is read as, with its first such word."""
+    """An assumption about a text that is not UTF-8, with its first word that has other letters than ASCII's."""
     word = re.search(rb"[^\s,;|]*[\x80-\xff][^\s,;|]*", data)
     example = f", such as {word[0].decode(encoding, 'replace')[:40]!r}" if word else ""
     return f"{path} is not UTF-8, and is read as {encoding}{example}; for another, change encoding in the options of the table"

@@ -263,7 +263,7 @@ def _choose_order(texts: pa.Array, form: MomentForm, other: MomentForm, hints: C
 
 def look_like_moments(filled: pa.Array) -> bool:
     """Whether nearly all texts are short, and have a year and a time of day, or three numbers of a date, in whatever form."""
-    return share_of_looks(filled, r"^.{6,40}$") >= 1 - MOST_WRONG <= share_of_looks(filled, _LIKE_A_MOMENT)
+    return share_of_looks(filled, _LIKE_A_MOMENT) >= 1 - MOST_WRONG <= share_of_looks(filled, r"^.{6,40}$")
 
 
 def find_order_conflict(filled: pa.Array) -> tuple[str, str] | None:
