@@ -105,7 +105,7 @@ def _translate(spark: SparkSession, config: Config, rows: DataFrame) -> Translat
     """The query before its comparison with Spark. None if it computes nothing."""
     if config.source.windows:
         raise UntranslatableError("source.windows takes several rows together")
-    schemas = {name: raw_schema(spark.table(name)) for name in config.source.tables}
+    schemas = {name: raw_schema(spark.table(f"`{name}`")) for name in config.source.tables}
     branches = rowwise(config.source.sql, {name: schema.names for name, schema in schemas.items()})
     translations = [_translate_branch(branch, config, rows, schemas[branch.table]) for branch in branches]
     query = translations[0].query
@@ -153,11 +153,11 @@ def prove(spark: SparkSession, config: Config, translated: TranslatedQuery) -> N
 
 def _prove(evaluator: Evaluator, spark: SparkSession, config: Config, translated: TranslatedQuery) -> None:
     query = translated.query
-    _check_types(evaluator, spark.table(query.table), translated.expressions)
+    _check_types(evaluator, spark.table(f"`{query.table}`"), translated.expressions)
     expected = {name: text for name, text in query.conditions.items() if name in config.source.expect}
     where = {name: text for name, text in query.conditions.items() if name not in expected}
     where |= {name: to_duckdb_sql(condition) for name, condition in translated.etl_conditions.items()}
-    sample, hostile = _rows_to_compare(evaluator, spark.table(query.table), translated, where)
+    sample, hostile = _rows_to_compare(evaluator, spark.table(f"`{query.table}`"), translated, where)
     rows = pa.concat_tables([sample, hostile]).combine_chunks()
     dropped = evaluator.refusal_reasons(rows, where)
     holds = {f"expect.{name}": f"({text}) IS TRUE" for name, text in expected.items()}
@@ -211,7 +211,7 @@ def _sample(table: DataFrame, expressions: list[str]) -> pa.Table:
 
 def _spark_result(spark: SparkSession, config: Config, query: ServedQuery, rows: pa.Table, expected: list[str]) -> pa.Table:
     """The query's result on these rows, and whether expectations hold."""
-    views = {name: spark.table(name) for name in config.source.tables}
+    views = {name: spark.table(f"`{name}`") for name in config.source.tables}
     try:
         for name, view in views.items():
             view_rows = spark.createDataFrame(rows, view.schema) if name == query.table else view.limit(0)

@@ -545,3 +545,11 @@ def test_streams_are_no_data_and_flags_stand_once(tmp_path: Path) -> None:
             draft_config(Request(path, "", "toy"))
     with pytest.raises(ConfigError, match="--target stands twice; give it once"):
         COMMANDS["init"]("lockstep init", [str(tmp_path), "--target", "y", "--target=x"])
+
+
+def test_texts_among_numbers_with_marks_are_null() -> None:
+    (column,) = type_texts(["x", ".", *["1.5"] * 400])
+    assert column.values.to_pylist()[:3] == [None, None, 1.5] and column.sql == "try_cast({} AS double)"
+    assert column.doubt == (
+        "a is a number, though 1 of 401 values is none, such as 'x'; the query makes NULL of them; 1 of 402 values of a is ., and missing"
+    )

@@ -142,7 +142,8 @@ def _null_marks(column: TypedColumn, texts: pa.Array, marked: pa.Array) -> Typed
     doubt = (
         f"{rows:,} of {len(texts) - texts.null_count:,} values of {column.name} {verb_for(rows)} {name_list(sorted(marks))}, and missing"
     )
-    return replace(column, doubt="; ".join(filter(None, (column.doubt, doubt))))
+    earlier_doubt = column.doubt.replace("records with them are refused", "the query makes NULL of them")
+    return replace(column, doubt="; ".join(filter(None, (earlier_doubt, doubt))))
 
 
 def _doubt_of_text(name: str, filled: pa.Array) -> str:
