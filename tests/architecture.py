@@ -28,6 +28,7 @@ COLOURS = {
     "strategies": "#b45309",
     "monitor": "#b45309",
     "applications": "#b45309",
+    "formats": "#b45309",
     "launch": "#b45309",
     "serving": "#6d28d9",
     "tracking": "#be185d",

@@ -57,7 +57,11 @@ def sample_rows(rows: DataFrame, kinds: dict[str, pa.DataType], expected_rows: i
     train = accepted_rows(rows.withColumn(_PARTITION, F.spark_partition_id())).where((F.col(SPLIT) == TRAIN) & (F.col(_PARTITION) >= 0))
     share, place = min(1.0, _MARGIN * most / max(expected_rows, 1)), F.shiftrightunsigned(F.col(ROW), 64 - _HASH_BITS)
     readable = [column for column, kind in kinds.items() if column_kind(kind)]
-    columns = [_column_sql(column, kinds[column]) for column in readable]
+    # SQL, since a column of thousands would take calls to Java for each; of a text, its beginning.
+    columns = [
+        f"substring({name}, 1, {_TEXT_LENGTH}) AS {name}" if column_kind(kinds[column]) == "text" else name
+        for column, name in zip(readable, map(quote_name, readable), strict=True)
+    ]
     while True:
         limit = int(share * 2**_HASH_BITS)
         table = train.where(place < limit).selectExpr(ROW, *columns).toArrow()
@@ -68,9 +72,3 @@ def sample_rows(rows: DataFrame, kinds: dict[str, pa.DataType], expected_rows: i
     valid = [pa.chunked_array(map(null_invalid, column.chunks), column.type) for column in table.take(pa.array(order)).columns]
     arrays = dict(zip(table.column_names, valid, strict=True))
     return pa.table({name: arrays[name] if name in arrays else pa.nulls(len(order), kind) for name, kind in kinds.items()})
-
-
-def _column_sql(column: str, kind: pa.DataType) -> str:
-    """SQL of a column, of a text its beginning. As text, since a column of thousands would take calls to Java for each."""
-    name = quote_name(column)
-    return f"substring({name}, 1, {_TEXT_LENGTH}) AS {name}" if column_kind(kind) == "text" else name

@@ -99,7 +99,12 @@ def make(
     with stages("fit"), source_errors(config.source):
         fitted = _fit(spark, config, queried)
     with stages("write"), source_errors(config.source):
-        written = _write(fitted, queried, attempt)
+        dataset, rows_by_split = fitted.config.dataset, fitted.summary.rows
+        parts = part_numbers(bytes_per_split(fitted.rows, rows_by_split, fitted.encoders), dataset.part_bytes)
+        allowed = int(config.source.max_quarantined * fitted.refusable_rows) - queried.malformed.refused.total()
+        raw_rows = RawRowSelection(dataset.key, splits_with_raw_rows(rows_by_split, fitted.encoders))
+        job = WritingJob(attempt, fitted.encoders, parts, dataset.row_group_bytes, allowed, raw_rows)
+        written = write_parts(fitted.rows, job)
     return _check_and_describe(config, queried, fitted, written, attempt)
 
 
@@ -141,15 +146,6 @@ def _fit(spark: SparkSession, config: Config, queried: QueriedRows) -> FittedRow
     divided = divide_into_folds(judged.rows, config.dataset.split)
     shares = compare_shares(judged.rows, summary.rows, config.dataset, judged.cuts_note or divided.note)
     return FittedRows(divided.rows, summary, encoders | divided.encoders, choice, shares, resolved, served_query, refusable_rows)
-
-
-def _write(fitted: FittedRows, queried: QueriedRows, attempt: Attempt) -> Report:
-    """Write the parts. The report is without the malformed records."""
-    dataset, limit, rows_by_split = fitted.config.dataset, fitted.config.source.max_quarantined, fitted.summary.rows
-    parts = part_numbers(bytes_per_split(fitted.rows, rows_by_split, fitted.encoders), dataset.part_bytes)
-    allowed = int(limit * fitted.refusable_rows) - queried.malformed.refused.total()
-    raw_rows = RawRowSelection(dataset.key, splits_with_raw_rows(rows_by_split, fitted.encoders))
-    return write_parts(fitted.rows, WritingJob(attempt, fitted.encoders, parts, dataset.row_group_bytes, allowed, raw_rows))
 
 
 def _check_and_describe(config: Config, queried: QueriedRows, fitted: FittedRows, written: Report, attempt: Attempt) -> WrittenAttempt:

@@ -66,12 +66,10 @@ def share_text(parsed: int, refused: Mapping[str, int]) -> str:
 
 def reason_lines(refused: Mapping[str, int], samples: Mapping[str, str]) -> list[str]:
     """A line for each reason with its rows, the most frequent first, and a record where there is a sample."""
-    by_frequency = sorted(refused.items(), key=lambda pair: (-pair[1], pair[0]))
-    return [f"  {count:,} × {reason}{_sample_text(samples.get(reason))}" for reason, count in by_frequency]
-
-
-def _sample_text(record: str | None) -> str:
-    """A sample in a form that is safe to print: a record may contain control sequences."""
-    if record is None:
-        return ""
-    return ", such as " + "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in record[:SAMPLE_LENGTH])
+    lines = []
+    for reason, count in sorted(refused.items(), key=lambda pair: (-pair[1], pair[0])):
+        lines.append(f"  {count:,} × {reason}")
+        if reason in samples:  # safe to print: a record may contain control sequences
+            record = samples[reason][:SAMPLE_LENGTH]
+            lines[-1] += ", such as " + "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in record)
+    return lines

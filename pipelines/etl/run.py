@@ -119,7 +119,7 @@ def _make_version(
 
 
 def _survey(manifest: Manifest, sources: Sources, written: WrittenAttempt, stages: Stages) -> Survey:
-    """What the page about the data shows. It describes columns of the query, and the folds are not among them."""
+    """The content of the page about the data. It describes columns of the query, and the folds are not among them."""
     assert stages.spark is not None, "rows have been read"
     summary, refused = written.summary, written.report.samples
     encoders = {name: fitted for name, fitted in manifest.encoders.items() if name not in (manifest.folds.rows if manifest.folds else ())}

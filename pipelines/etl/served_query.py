@@ -153,11 +153,17 @@ def prove(spark: SparkSession, config: Config, translated: TranslatedQuery) -> N
 
 def _prove(evaluator: Evaluator, spark: SparkSession, config: Config, translated: TranslatedQuery) -> None:
     query = translated.query
-    _check_types(evaluator, spark.table(f"`{query.table}`"), translated.expressions)
+    table = spark.table(f"`{query.table}`")
+    parts, columns = subexpressions(translated.expressions), raw_schema(table)
+    spark_types = raw_schema(table.select(*[F.expr(part).alias(f"c{number}") for number, part in enumerate(parts)])).types
+    for part, duckdb_type, spark_type in zip(parts, evaluator.types(columns, parts.values()), spark_types, strict=True):
+        if duckdb_type != spark_type:
+            raise UntranslatableError(f"{part[:60]} is {duckdb_type} of DuckDB's, {spark_type} of Spark's")
+    check_casts(translated.expressions, dict(zip(parts, spark_types, strict=True)), columns)
     expected = {name: text for name, text in query.conditions.items() if name in config.source.expect}
     where = {name: text for name, text in query.conditions.items() if name not in expected}
     where |= {name: to_duckdb_sql(condition) for name, condition in translated.etl_conditions.items()}
-    sample, hostile = _rows_to_compare(evaluator, spark.table(f"`{query.table}`"), translated, where)
+    sample, hostile = _rows_to_compare(evaluator, table, translated, where)
     rows = pa.concat_tables([sample, hostile]).combine_chunks()
     dropped = evaluator.refusal_reasons(rows, where)
     holds = {f"expect.{name}": f"({text}) IS TRUE" for name, text in expected.items()}
@@ -182,16 +188,6 @@ def _rows_to_compare(
         raise UntranslatableError(f"the query keeps none of the source's first {len(sample)} rows")
     names = [name for name in translated.query.input_schema.names if any(quote_identifier(name) in part for part in parts)]
     return sample, hostile_rows(kept_rows, names, set().union(*map(literals_in, translated.expressions)))
-
-
-def _check_types(evaluator: Evaluator, table: DataFrame, expressions: list[Expression]) -> None:
-    parts, columns = subexpressions(expressions), raw_schema(table)
-    spark_types = raw_schema(table.select(*[F.expr(part).alias(f"c{number}") for number, part in enumerate(parts)])).types
-    duckdb_types = evaluator.types(columns, parts.values())
-    for part, duckdb_type, spark_type in zip(parts, duckdb_types, spark_types, strict=True):
-        if duckdb_type != spark_type:
-            raise UntranslatableError(f"{part[:60]} is {duckdb_type} of DuckDB's, {spark_type} of Spark's")
-    check_casts(expressions, dict(zip(parts, spark_types, strict=True)), columns)
 
 
 def _sample(table: DataFrame, expressions: list[str]) -> pa.Table:

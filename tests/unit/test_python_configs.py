@@ -14,6 +14,7 @@ from pipelines.config.features import ENCODERS
 from pipelines.config.load import load, with_absolute_paths
 from pipelines.config.section import Section
 from pipelines.config.sections import ByFraction, Dataset, Source, StandardizeSettings, Table, TabularSettings, Tracking, Train
+from pipelines.config.source.source import TABLES
 from pipelines.config.tasks.task import TASKS
 from pipelines.config.train.strategy import StrategySettings
 from pipelines.errors import ConfigError
@@ -112,3 +113,10 @@ def test_every_section_can_be_imported_from_one_place() -> None:
         - {value for value in vars(sections).values() if isinstance(value, type)}
     )
     assert not missing, "an editor completes their settings where they are sections"
+
+
+def test_a_table_of_any_format_is_made_by_its_name() -> None:
+    settings = {"format": "sqlite", "path": "people.db", "schema": "age int", "table": "people"}
+    assert Table(**settings) == TABLES.class_for("sqlite").model_validate(settings)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="sheet is set, which format csv does not read; remove it, or set format: excel"):
+        Table(format="csv", path="people.csv", schema="age int", sheet="People")  # type: ignore[call-arg]

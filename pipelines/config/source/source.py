@@ -38,7 +38,7 @@ class FileTableSettings(TableSettings):
 
 def _takes_schema(table_format: str, _: str) -> bool:
     settings = Table if table_format in FORMATS else TABLES.class_for(table_format)
-    return not (issubclass(settings, Table) and settings.rules_of(table_format).rows_are_files)
+    return not (issubclass(settings, Table) and settings.find_rules(table_format).rows_are_files)
 
 
 def _formats_with_schema() -> tuple[str, ...]:
@@ -72,19 +72,19 @@ class Table(FileTableSettings):
         return super().__new__(cls)
 
     @classmethod
-    def rules_of(cls, table_format: str) -> Format:
+    def find_rules(cls, table_format: str) -> Format:
         return cls.own_rules or FORMATS[table_format]
 
     @property
     def rules(self) -> Format:
-        """What settings of this format may say."""
-        return self.rules_of(self.format)
+        """Of the settings of this format."""
+        return self.find_rules(self.format)
 
     @model_validator(mode="before")
     @classmethod
     def _settings_are_of_this_format(cls, values: Any) -> Any:
-        known = {name for field, info in cls.model_fields.items() for name in (field, info.alias)}
-        for name in [name for name in values if name not in known and values[name]] if isinstance(values, dict) else ():
+        own_names = {name for field, settings in cls.model_fields.items() for name in (field, settings.alias)}
+        for name in [name for name in values if name not in own_names and values[name]] if isinstance(values, dict) else ():
             kinds = [(reader, kind) for reader, kind in TABLES.by_name.items() if issubclass(kind, Table)]
             readers = [reader for reader, kind in kinds if name in kind.model_fields]
             if readers:
@@ -101,7 +101,7 @@ class Table(FileTableSettings):
     @classmethod
     def _options_exist(cls, options: dict[str, Value], validation: ValidationInfo) -> dict[str, Value]:
         if "format" in validation.data:
-            check_options(validation.data["format"], cls.rules_of(validation.data["format"]).options, options)
+            check_options(validation.data["format"], cls.find_rules(validation.data["format"]).options, options)
         return options
 
     @field_validator("file_column")

@@ -1,4 +1,4 @@
-"""What a raw table's settings may hold: the formats by name, the options that each supports, and the types of a schema.
+"""Settings of raw tables: the formats by name, the options that each supports, and the types of a schema.
 
 Options and schema are checked when the config is read, so that most errors appear before Spark has started; Spark ignores misspelt options
 without a warning."""
@@ -51,7 +51,7 @@ _JSON = (
 
 @dataclass(frozen=True)
 class Format:
-    """What the settings of a table of one format may say."""
+    """Rules for the settings of a table of one format."""
 
     options: tuple[str, ...] = ()
     needs_schema: bool = False

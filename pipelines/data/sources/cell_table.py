@@ -166,18 +166,18 @@ def convert_column(values: Sequence[Any], column: StructField) -> tuple[list[Any
 
 def record_text(row: Sequence[Any]) -> str:
     """A row as the quarantine shows it: a list in JSON."""
-    return json.dumps([_to_json(value) for value in row], ensure_ascii=False, default=str)[:_RECORD_LENGTH]
-
-
-def _to_json(value: Any) -> Any:
-    match value:
-        case CellFault():
-            return value.name
-        case bytes():
-            return f"{len(value):,} bytes"
-        case float() if not math.isfinite(value):
-            return str(value)
-    return value
+    values: list[Any] = []
+    for value in row:
+        match value:
+            case CellFault():
+                values.append(value.name)
+            case bytes():
+                values.append(f"{len(value):,} bytes")
+            case float() if not math.isfinite(value):
+                values.append(str(value))
+            case _:
+                values.append(value)
+    return json.dumps(values, ensure_ascii=False, default=str)[:_RECORD_LENGTH]
 
 
 def converter(kind: DataType) -> Callable[[Any], Any]:

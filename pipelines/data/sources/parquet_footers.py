@@ -1,4 +1,4 @@
-"""What the footers of Parquet files say, read by Arrow before Spark reads the files: the columns of each, and whether it is sound.
+"""Reads the footers of Parquet files with Arrow, before Spark reads the files: for the columns of each, and whether it is sound.
 
 Spark decompresses any size that a page declares, so that a file of 4 KB can demand 2 GiB, and skips row groups that lie outside the file.
 """

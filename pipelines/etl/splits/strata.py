@@ -166,7 +166,11 @@ def _count_strata(hashes: DataFrame, name: str) -> list[Stratum]:
     np.add.at(rows, (places, table[_RANGE].to_numpy()), table["rows"].to_numpy())
     check_cardinality(name, len(numbers), int(rows.sum()))
     texts = dict(sorted(zip(table[STRATUM].to_pylist(), table[_TEXT].to_pylist(), strict=True), key=str))
-    return [Stratum(number, _printable(texts[number]), of_ranges) for number, of_ranges in zip(numbers.tolist(), rows, strict=True)]
+    printable = {
+        number: "NULL" if text is None else "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
+        for number, text in texts.items()
+    }
+    return [Stratum(number, printable[number], of_ranges) for number, of_ranges in zip(numbers.tolist(), rows, strict=True)]
 
 
 def _limits(hashes: DataFrame, positions: Sequence[tuple[Stratum, int]]) -> list[int]:
@@ -177,24 +181,16 @@ def _limits(hashes: DataFrame, positions: Sequence[tuple[Stratum, int]]) -> list
         hashed_range = int(np.searchsorted(ends, position, side="right"))
         ranges.append((stratum.number, hashed_range))
         rows_before.append(int(ends[hashed_range - 1]) if hashed_range else 0)
-    units = _units(hashes, {key for key, (stratum, position) in zip(ranges, positions, strict=True) if position < stratum.rows})
-    return [
-        nearest_limit(units[key], position, before) if key in units else 1 << HASH_BITS
-        for key, before, (_, position) in zip(ranges, rows_before, positions, strict=True)
-    ]
-
-
-def _units(hashes: DataFrame, ranges: set[tuple[int, int]]) -> dict[tuple[int, int], list[tuple[int, int]]]:
-    """Pairs of hash and rows, in order, of these ranges of strata."""
-    numbers, hashed_ranges = (pa.array([key[place] for key in sorted(ranges)], kind) for place, kind in enumerate((pa.int64(), pa.int32())))
-    keys = pa.table({STRATUM: numbers, _RANGE: hashed_ranges})
-    matching = hashes.join(F.broadcast(hashes.sparkSession.createDataFrame(keys)), [STRATUM, _RANGE], "left_semi")
+    # Pairs of hash and rows, in order, of the ranges in which a position lies.
+    keys = sorted({key for key, (stratum, position) in zip(ranges, positions, strict=True) if position < stratum.rows})
+    numbers, hashed_ranges = (pa.array([key[place] for key in keys], kind) for place, kind in enumerate((pa.int64(), pa.int32())))
+    keys_of_ranges = hashes.sparkSession.createDataFrame(pa.table({STRATUM: numbers, _RANGE: hashed_ranges}))
+    matching = hashes.join(F.broadcast(keys_of_ranges), [STRATUM, _RANGE], "left_semi")
     table = matching.groupBy(STRATUM, _RANGE, _SHARE).agg(F.count("*").alias("rows")).toArrow().sort_by(_SHARE)
     units: dict[tuple[int, int], list[tuple[int, int]]] = {}
     for number, hashed_range, share, rows in zip(*(table[name].to_pylist() for name in (STRATUM, _RANGE, _SHARE, "rows")), strict=True):
         units.setdefault((number, hashed_range), []).append((share, rows))
-    return units
-
-
-def _printable(text: str | None) -> str:
-    return "NULL" if text is None else "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
+    return [
+        nearest_limit(units[key], position, before) if key in units else 1 << HASH_BITS
+        for key, before, (_, position) in zip(ranges, rows_before, positions, strict=True)
+    ]

@@ -143,7 +143,15 @@ def _select_columns(rows: DataFrame, dataset: Dataset, schema: pa.Schema, column
     """The columns that the pass reads, and the names of those that `leakage` hashes in Python; Spark hashes the others."""
     is_hashed_here = {column: _is_unchanged(schema.field(column).type, column_needs[column]) for column in leakage.feature_columns(dataset)}
     spark_hash = leakage.spark_hash_sql(rows, [column for column, is_unchanged in is_hashed_here.items() if not is_unchanged])
-    columns = [_column_sql(quote_name(column), schema.field(column).type, needed) for column, needed in column_needs.items()]
+    columns = []
+    for column, needed in column_needs.items():
+        name, kind = quote_name(column), schema.field(column).type
+        if needed or _is_unchanged(kind, needed):
+            columns.append(name)
+        elif is_text(kind):  # what the sample keeps, since no statistic needs the rest
+            columns.append(f"substring({name}, 1, {TEXT_LENGTH}) AS {name}")
+        else:  # of bytes and nested values, whether they are NULL
+            columns.append(f"CASE WHEN {name} IS NOT NULL THEN true END AS {name}")
     pass_rows = rows.selectExpr(SPLIT, ROW, REASON, f"{spark_hash} AS {ALIKE}", *columns)
     return pass_rows, [column for column, is_unchanged in is_hashed_here.items() if is_unchanged]
 
@@ -151,15 +159,6 @@ def _select_columns(rows: DataFrame, dataset: Dataset, schema: pa.Schema, column
 def _is_unchanged(kind: pa.DataType, needed: frozenset[str]) -> bool:
     """Whether the pass reads all of a value: of a number, or of a category that a statistic needs."""
     return is_category(kind) and (bool(needed) or not is_text(kind))
-
-
-def _column_sql(column: str, kind: pa.DataType, needed: frozenset[str]) -> str:
-    """SQL of the part of a column that the pass reads: of a text that no statistic needs, what the sample keeps; of bytes and nested
-    values, whether they are NULL."""
-    if needed or _is_unchanged(kind, needed):
-        return column
-    beginning = f"substring({column}, 1, {TEXT_LENGTH})" if is_text(kind) else f"CASE WHEN {column} IS NOT NULL THEN true END"
-    return f"{beginning} AS {column}"
 
 
 def _sum_counts(task_results: DataFrame, number_of_counts: int, most: int) -> tuple[pa.Table, dict[str, int]]:

@@ -101,7 +101,14 @@ def value_counts(counted: Counted, train: Mapping[str, Statistics]) -> dict[str,
     values in train were counted elsewhere."""
     counts_for_page = {}
     for name, by_key in counted.items():
-        rows_by_key = _add_train_counts(by_key, train[name]) if by_key is not None and name in train else by_key
+        rows_by_key = by_key
+        if by_key is not None and name in train:
+            table, nulls = train[name].counts, train[name].nulls
+            if table is None or len(table) > MOST_VALUES:
+                continue
+            pairs = zip(table["value"].to_pylist(), table["count"].to_pylist(), strict=True)
+            rows_of_train = [(_key(value), [count, 0, 0]) for value, count in pairs]
+            rows_by_key = _sum_rows(by_key, [*rows_of_train, (_MISSING, [nulls, 0, 0])])
         if rows_by_key is None:
             continue
         missing = rows_by_key.get(_MISSING, [0] * len(SPLITS))
@@ -109,14 +116,6 @@ def value_counts(counted: Counted, train: Mapping[str, Statistics]) -> dict[str,
         rows = np.array([counts for _, counts in in_order], np.int64).reshape(-1, len(SPLITS))
         counts_for_page[name] = ValueCounts(tuple(key[1:] for key, _ in in_order), rows, np.array(missing, np.int64))
     return counts_for_page
-
-
-def _add_train_counts(by_key: Rows, statistics: Statistics) -> Rows | None:
-    table = statistics.counts
-    if table is None or len(table) > MOST_VALUES:
-        return None
-    counts = ((_key(value), [count, 0, 0]) for value, count in zip(table["value"].to_pylist(), table["count"].to_pylist(), strict=True))
-    return _sum_rows(by_key, [*counts, (_MISSING, [statistics.nulls, 0, 0])])
 
 
 def _add_rows(rows_by_key: Rows, values: pa.ChunkedArray, split: np.ndarray) -> Rows | None:

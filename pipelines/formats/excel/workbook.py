@@ -46,31 +46,22 @@ class SheetReader:
         with local_file(path) as local, open_workbook(path, local) as workbook:
             sheet = choose_sheet(path, workbook, self.sheet)
             _check_values_are_stored(path, local, sheet)
-            yield from self._rows(path, sheet, names)
-
-    def _rows(self, path: str, sheet: Any, names: Sequence[str]) -> Iterator[Row]:
-        where = list(range(len(names)))
-        has_header = self.has_header
-        for line, values in self.lines(sheet):
-            if has_header:
-                where = positions(path, f"the header of sheet {sheet.title}, row {line},", [_name(value) for value in values], names)
-                has_header = False
-            else:
-                yield line, [values[position] if position < len(values) else None for position in where]
+            where, has_header = list(range(len(names))), self.has_header
+            for line, values in self.lines(sheet):
+                if has_header:
+                    header = [_name(value) for value in values]
+                    where, has_header = positions(path, f"the header of sheet {sheet.title}, row {line},", header, names), False
+                else:
+                    yield line, [values[position] if position < len(values) else None for position in where]
 
     def lines(self, sheet: Any) -> Iterator[Row]:
         """The rows of an open sheet that have a value, behind those that are skipped, with all of their cells."""
         sheet.reset_dimensions()  # which a program may have written wrongly, and by which rows would be cut
         for line, cells in enumerate(sheet.iter_rows(), 1):
-            values = [self._value(cell) for cell in cells]
+            values = [CellFault(f"the error {cell.value}") if cell.data_type == "e" else cell.value for cell in cells]
+            values = [None if value == "" or (self.null_text is not None and value == self.null_text) else value for value in values]
             if line > self.skipped_rows and any(value is not None for value in values):
                 yield line, values
-
-    def _value(self, cell: Any) -> Any:
-        value = cell.value
-        if cell.data_type == "e":
-            return CellFault(f"the error {value}")
-        return None if value == "" or (self.null_text is not None and value == self.null_text) else value
 
 
 def check_openpyxl(place: str) -> None:

@@ -53,7 +53,11 @@ def read_rows(path: str, rows_per_batch: int) -> Iterator[pa.Array]:
                 raise SourceError(
                     f"{path} is truncated: its header promises {header.shape[0]:,} rows, {have:,} are there; get the file again"
                 )
-            yield _array(header, values, rows)
+            if len(header.shape) == 1:
+                yield pa.array(np.frombuffer(values, header.dtype).astype(header.dtype.newbyteorder("=")))
+            else:
+                offsets = np.arange(rows + 1, dtype=np.int32) * header.row_bytes
+                yield pa.Array.from_buffers(pa.binary(), rows, [None, pa.py_buffer(offsets), pa.py_buffer(values)])
         if stream.read(1):
             raise SourceError(f"{path} goes on after the {header.shape[0]:,} rows that its header promises; get the file again")
 
@@ -77,10 +81,3 @@ def _exactly(stream: pa.NativeFile, size: int) -> bytes:
         pieces.append(piece)
         size -= len(piece)
     return b"".join(pieces)
-
-
-def _array(header: Header, values: bytes, rows: int) -> pa.Array:
-    if len(header.shape) == 1:
-        return pa.array(np.frombuffer(values, header.dtype).astype(header.dtype.newbyteorder("=")))
-    offsets = np.arange(rows + 1, dtype=np.int32) * header.row_bytes
-    return pa.Array.from_buffers(pa.binary(), rows, [None, pa.py_buffer(offsets), pa.py_buffer(values)])

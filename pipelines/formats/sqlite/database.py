@@ -39,8 +39,12 @@ class DatabaseReader:
 
     def __call__(self, path: str, names: Sequence[str]) -> Iterator[Row]:
         with local_file(path) as local, open_database(path, local) as connection:
-            if self.table:
-                _check_table(path, connection, self.table)
+            if self.table:  # SQLite's message about one that is missing has no other name
+                sql = "SELECT name FROM sqlite_master WHERE type IN ('table', 'view') ORDER BY name"
+                names_of_tables = [row[0] for row in connection.execute(sql)]
+                if self.table.lower() not in map(str.lower, names_of_tables):
+                    hint = suggestion(self.table, names_of_tables, f"it has {name_list(names_of_tables)}")
+                    raise SourceError(f"{path} has no table {self.table}; {hint}")
             sql = self.query or f"SELECT * FROM {quote_sqlite_name(self.table)}"
             cursor = connection.execute(sql)
             header = [column[0] for column in cursor.description or ()]
@@ -90,7 +94,15 @@ def open_database(path: str, local: str) -> Iterator[sqlite3.Connection]:
             yield connection
     except sqlite3.Error as error:
         reason = " ".join(str(error).split())
-        raise SourceError(f"{path}: SQLite: {reason}; {_remedy(reason)}") from error
+        remedy = "correct the query of the table"
+        if "not authorized" in reason or "prohibited" in reason:
+            remedy = (
+                "a query only reads tables, without chance, clock and PRAGMA: read the values, and compute dates in source.query, as by "
+                "timestamp_seconds()"
+            )
+        elif "not a database" in reason or "malformed" in reason or "disk image" in reason:
+            remedy = "the file is damaged, encrypted, or of another format: get it again"
+        raise SourceError(f"{path}: SQLite: {reason}; {remedy}") from error
 
 
 def _check_size(path: str, local: str) -> None:
@@ -103,17 +115,6 @@ def _check_size(path: str, local: str) -> None:
         raise SourceError(f"{path} is cut: it has {size:,} bytes of {pages * page_bytes:,}; get the file again")
 
 
-def _remedy(reason: str) -> str:
-    if "not authorized" in reason or "prohibited" in reason:
-        return (
-            "a query only reads tables, without chance, clock and PRAGMA: read the values, and compute dates in source.query, as by "
-            "timestamp_seconds()"
-        )
-    if "not a database" in reason or "malformed" in reason or "disk image" in reason:
-        return "the file is damaged, encrypted, or of another format: get it again"
-    return "correct the query of the table"
-
-
 def _authorize(action: int, first: str | None, second: str | None, *_: Any) -> int:
     is_allowed = action in _READING or (action == sqlite3.SQLITE_FUNCTION and (second or "").lower() not in _VARYING)
     return sqlite3.SQLITE_OK if is_allowed else sqlite3.SQLITE_DENY
@@ -124,13 +125,6 @@ def _decode(text: bytes) -> str | CellFault:
         return text.decode()
     except UnicodeDecodeError:
         return CellFault("a text that is not UTF-8")
-
-
-def _check_table(path: str, connection: sqlite3.Connection, name: str) -> None:
-    """Raises SourceError unless the database has the table or view: SQLite's message has no other name."""
-    names = [row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view') ORDER BY name")]
-    if name.lower() not in [table.lower() for table in names]:
-        raise SourceError(f"{path} has no table {name}; {suggestion(name, names, f'it has {name_list(names)}')}")
 
 
 def quote_sqlite_name(name: str) -> str:

@@ -140,7 +140,7 @@ def _read_files(numbered: list[tuple[int, str]]) -> Iterator[pa.RecordBatch]:
         yield pa.record_batch([pa.array([value], field.type) for value, field in zip(values, schema, strict=True)], schema=schema)
 
 
-def packed_checksums(pack: DataFrame) -> tuple[SourceFile, ...]:
+def checksums_of_pack(pack: DataFrame) -> tuple[SourceFile, ...]:
     """Every file of a pack by path, with the SHA-256 of its bytes."""
     rows = pack.select("path", F.octet_length("content"), PACKED_CHECKSUM).toArrow()
     files = zip(*(column.to_pylist() for column in rows.columns), strict=True)

@@ -46,15 +46,15 @@ def entries(filesystem: FileSystem, pattern: str) -> list[FileInfo]:
     def below(folder: str, globs: list[tuple[str, ...]]) -> list[FileInfo]:
         """`globs` are the parts of each glob's path below the folder; none are left of one that matches the folder itself."""
         is_deep = any(not parts or parts[0] == "**" for parts in globs)
-        found = filesystem.get_file_info(FileSelector(folder or "/", allow_not_found=True, recursive=is_deep))
-        for entry in () if is_deep else tuple(found):
+        listed = filesystem.get_file_info(FileSelector(folder or "/", allow_not_found=True, recursive=is_deep))
+        for entry in () if is_deep else tuple(listed):
             if entry.type == FileType.Directory:
                 remaining = [parts[1:] for parts in globs if _part_matcher(parts[0]).match(entry.base_name)]
-                found += below(entry.path, remaining) if remaining else []
-        return found
+                listed += below(entry.path, remaining) if remaining else []
+        return listed
 
     root = glob_root(pattern)
-    return below(root, [tuple(one.removeprefix(f"{root}/").split("/")) for one in _expand(pattern)])
+    return below(root, [tuple(path.removeprefix(f"{root}/").split("/")) for path in _expand(pattern)])
 
 
 @cache

@@ -10,7 +10,7 @@ from pipelines.config.messages.words import show_count
 from pipelines.config.source.source import Table
 from pipelines.config.source.table_settings import spark_options
 from pipelines.data.sources.base import Rows
-from pipelines.data.sources.files.file_table import PACKED_CHECKSUM, FileTable, pack_rows, packed_checksums
+from pipelines.data.sources.files.file_table import PACKED_CHECKSUM, FileTable, checksums_of_pack, pack_rows
 from pipelines.data.sources.files.folder_columns import folder_values
 from pipelines.data.sources.text.parsed import Options
 from pipelines.data.versions.raw_inputs import SourceFile
@@ -65,7 +65,7 @@ class BinaryFile(SparkFiles):
         return spark.createDataFrame([], _COLUMNS)
 
     def identity(self, spark: SparkSession) -> tuple[SourceFile, ...]:
-        return self.state() if self.settings.checksum == "stat" else packed_checksums(self._pack(spark))
+        return self.state() if self.settings.checksum == "stat" else checksums_of_pack(self._pack(spark))
 
     def rows(self, spark: SparkSession) -> Rows:
         return Rows(rows := self._pack(spark).drop(PACKED_CHECKSUM), rows.count())

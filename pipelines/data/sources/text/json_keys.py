@@ -36,7 +36,12 @@ class Keys:
     `depths` that occur."""
 
     def __init__(self, texts: pa.StringArray) -> None:
-        self.data, self.starts = _text_bytes(texts)
+        # The bytes of all texts, and where each begins, with the end of the last.
+        self.data, self.starts = np.zeros(0, np.uint8), np.zeros(len(texts) + 1, np.int64)
+        _, offsets, data = texts.buffers()
+        if len(texts) and data is not None:
+            starts = np.frombuffer(offsets, np.int32)[texts.offset : texts.offset + len(texts) + 1].astype(np.int64)
+            self.data, self.starts = np.frombuffer(data, np.uint8)[starts[0] : starts[-1]], starts - starts[0]
         records = np.arange(len(texts))
         quotes = _quotes(self.data)
         before = np.searchsorted(quotes, self.starts)
@@ -80,15 +85,6 @@ class Keys:
         texts = pa.Array.from_buffers(pa.binary(), len(lengths), [None, pa.py_buffer(offsets), pa.py_buffer(self.data[places])])
         encoded = texts.dictionary_encode()
         return encoded.indices.to_numpy(), encoded.dictionary.to_pylist()
-
-
-def _text_bytes(texts: pa.StringArray) -> tuple[np.ndarray, np.ndarray]:
-    """The bytes of all texts, and where each begins, with the end of the last."""
-    _, offsets, data = texts.buffers()
-    if not len(texts) or data is None:
-        return np.zeros(0, np.uint8), np.zeros(len(texts) + 1, np.int64)
-    starts = np.frombuffer(offsets, np.int32)[texts.offset : texts.offset + len(texts) + 1].astype(np.int64)
-    return np.frombuffer(data, np.uint8)[starts[0] : starts[-1]], starts - starts[0]
 
 
 def _quotes(data: np.ndarray) -> np.ndarray:

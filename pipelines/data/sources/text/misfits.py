@@ -1,5 +1,5 @@
-"""What a number in raw text is, for CSV and the names of folders: digits, with a sign, a point and an exponent; and which values of a
-record do not fit their columns.
+"""Defines numbers in raw text, for CSV and the names of folders: digits, with a sign, a point and an exponent. And finds the values of a
+record that do not fit their columns.
 
 Java's parsers take more, each its own: 12D, 0x1p4, ٣, and 1,234 for a decimal; and they take 1e400 for infinity. Infinity and NaN are
 numbers only as the options `nanValue`, `positiveInf` and `negativeInf` of CSV write them. JSON has its own grammar, and Spark reads it.
@@ -55,7 +55,9 @@ def is_refused(text: Column, kind: DataType, options: Mapping[str, str]) -> Colu
     if not is_number(kind):
         return F.lit(False)
     special = [options[name] for name in _OPTIONS if name in options] if isinstance(kind, FloatType | DoubleType) else []
-    is_strange = text.rlike(_characters(kind))
+    # Characters that no number has, out of those in texts that Spark casts to that type.
+    strange = _NOT_WHOLE if isinstance(kind, IntegralType) else _NOT_DECIMAL if isinstance(kind, DecimalType) else _NOT_FLOAT
+    is_strange = text.rlike(strange)
     return text.isNotNull() & (number(text, kind, options).isNull() | (is_strange & ~text.isin(special) if special else is_strange))
 
 
@@ -71,11 +73,6 @@ def is_unbounded(values: Collection[tuple[Column, DataType]]) -> Column:
     floats = [F.abs(value).cast(DoubleType()) for value, kind in values if isinstance(kind, FloatType | DoubleType)]
     # NaN is the greatest; NULL is left out.
     return F.coalesce(F.greatest(*floats, *floats[:1]) >= float("inf"), F.lit(False)) if floats else F.lit(False)
-
-
-def _characters(kind: DataType) -> str:
-    """Characters that no number has, out of those in texts that Spark casts to that type."""
-    return _NOT_WHOLE if isinstance(kind, IntegralType) else _NOT_DECIMAL if isinstance(kind, DecimalType) else _NOT_FLOAT
 
 
 Values = Mapping[str, tuple[Column, DataType]]

@@ -23,7 +23,7 @@ from pipelines.config.source.table_settings import spark_options
 from pipelines.data.sources.base import Rows, distribute, merge_batches
 from pipelines.data.sources.files import files
 from pipelines.data.sources.files.content import PARQUET, binary_format, decompress, lines
-from pipelines.data.sources.files.file_table import PACKED_NUMBER, FileTable, is_pack_worthwhile, pack_files, packed_checksums
+from pipelines.data.sources.files.file_table import PACKED_NUMBER, FileTable, checksums_of_pack, is_pack_worthwhile, pack_files
 from pipelines.data.sources.files.files import Range, has_folders
 from pipelines.data.sources.files.folder_columns import check_values, folder_columns, join_folder_columns, quote_name, resolve_types
 from pipelines.data.sources.text.parsed import (
@@ -108,7 +108,7 @@ class TextTable(FileTable[Table]):
         return spark.createDataFrame([], StructType([*self.record_schema, *self.folder_schema, *added]))
 
     def identity(self, spark: SparkSession) -> tuple[SourceFile, ...]:
-        return packed_checksums(self._pack(spark)) if self.is_packed else super().identity(spark)
+        return checksums_of_pack(self._pack(spark)) if self.is_packed else super().identity(spark)
 
     def rows(self, spark: SparkSession) -> Rows:
         check_values(spark, self.settings.place, self.files, self.folder_schema)
