@@ -4,13 +4,13 @@ import argparse
 import logging
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from pipelines.errors import ConfigError, LockstepError
 from pipelines.runtime.compat.python import finish_threads_and_exit_functions
 from pipelines.runtime.interrupts import exit_on_signals, is_not_caused_by_signal
-from pipelines.runtime.output import exit_when_reader_leaves
+from pipelines.runtime.output import exit_when_reader_leaves, open_closed_streams
 
 if TYPE_CHECKING:
     from pipelines.config import Config
@@ -64,10 +64,16 @@ def read_flags(
     parser = argparse.ArgumentParser(program, f"{program} CONF.yaml {usage}", add_help=False, allow_abbrev=False)
     for flag, keywords in flags.items():
         parser.add_argument(flag, **keywords)
-        if sum(argument == flag or argument.startswith(f"{flag}=") for argument in arguments) > 1:
-            raise ConfigError(f"{flag} stands twice; give it once")
+    check_flags_once(flags, arguments)
     options, config_arguments = parser.parse_known_args(arguments)
     return options, read_config_argument(program, config_arguments, level, usage)
+
+
+def check_flags_once(flags: Iterable[str], arguments: list[str]) -> None:
+    """Raise ConfigError if one of the flags stands among the arguments twice, of which argparse would take the last."""
+    for flag in flags:
+        if sum(argument == flag or argument.startswith(f"{flag}=") for argument in arguments) > 1:
+            raise ConfigError(f"{flag} stands twice; give it once")
 
 
 def read_config_argument(program: str, arguments: list[str], level: int = logging.INFO, own_flags: str = "") -> "Config":
@@ -89,9 +95,10 @@ def log_to_stderr(level: int) -> None:
 def exit_on_error(main: Callable[[], None]) -> NoReturn:
     """Run a job's `main`, and end the process: with exit code 0, if nothing raises.
 
-    A LockstepError prints its message to stderr and exits with its code. SIGINT and SIGTERM exit with 130 and 143, and a closed pipe on
-    standard output with 141, without a traceback.
+    A LockstepError prints its message to stderr and exits with its code. SIGINT, SIGTERM and SIGHUP exit with 130, 143 and 129, and a
+    closed pipe on standard output with 141, without a traceback.
     """
+    open_closed_streams()
     try:
         with exit_when_reader_leaves(), exit_on_signals():
             main()

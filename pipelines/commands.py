@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pipelines.command_line import (
+    check_flags_once,
     exit_on_error,
     log_to_stderr,
     read_config_and_output,
@@ -40,13 +41,15 @@ def write_first_config(program: str, arguments: list[str]) -> None:
     parser.add_argument("--output", default="", metavar="FILE", help="a new file; by default conf/NAME.yaml, with the name of the data")
     parser.add_argument("--no-rehearsal", action="store_true", help="do not try the config on a sample, which takes seconds")
     parser.add_argument("--skip-rows", type=int, metavar="N", help="lines of a table before the names of its columns; by default found out")
+    check_flags_once(("--target", "--output", "--skip-rows"), arguments)
     options = parser.parse_args(arguments)
     from pipelines.api import init
     from pipelines.init.draft import config_path
 
     draft = init(options.data, options.target, options.output, not options.no_rehearsal, options.skip_rows)
     output = config_path(options.data, options.output)
-    print("\n".join([*(f"assumed   {line}" for line in draft.assumptions), f"written   {output}"]))
+    assumptions = [*draft.assumptions, *filter(None, [draft.left_out])]
+    print("\n".join([*(f"assumed   {line}" for line in assumptions), f"written   {output}"]))
     print(f"next      lockstep etl {output} && lockstep train {output}")
 
 

@@ -1,16 +1,20 @@
 """Remedies of errors of `lockstep init`: what raises each, and what it offers instead."""
 
 import gzip
+import io
 import math
 import os
+import sqlite3
+import zipfile
 from collections.abc import Callable
-from contextlib import chdir
+from contextlib import chdir, closing
 from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import numpy as np
+import openpyxl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -49,9 +53,33 @@ def write_output(folder: Path, name: str) -> None:
     check_output(folder / name)
 
 
-def draft_parquet(folder: Path, rows: int) -> Any:
-    pq.write_table(pa.table({"a": np.arange(rows) % 7 + 0.5, "y": np.arange(rows) % 2}), folder / "t.parquet")
-    return draft_config(Request(str(folder / "t.parquet"), "y", "toy"))
+def draft_parquet(folder: Path, rows: int, name: str = "t.parquet", columns: tuple[str, ...] = ("a", "y")) -> Any:
+    arrays = [np.arange(rows) % 7 + 0.5 + place for place in range(len(columns) - 1)]
+    pq.write_table(pa.Table.from_arrays([*map(pa.array, arrays), pa.array(np.arange(rows) % 2)], list(columns)), folder / name)
+    return draft_config(Request(str(folder / name), "y", "toy"))
+
+
+def zip_bytes(text: str) -> bytes:
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w") as archive:
+        archive.writestr("a.csv", text)
+    return data.getvalue()
+
+
+def draft_workbook(path: Path) -> Any:
+    book = openpyxl.Workbook()
+    for line in ROWS.splitlines():
+        book.active.append(line.split(","))
+    book.save(path)
+    return draft_config(Request(str(path), "y", "toy"))
+
+
+def draft_database(folder: Path, name: str) -> Any:
+    with closing(sqlite3.connect(folder / name)) as database:
+        database.execute("CREATE TABLE t (a, color, y)")
+        database.executemany("INSERT INTO t VALUES (?, ?, ?)", [line.split(",") for line in ROWS.splitlines()[1:]])
+        database.commit()
+    return draft_config(Request(str(folder / name), "y", "toy"))
 
 
 def draft_parquets(folder: Path, name: str) -> Any:
@@ -111,6 +139,34 @@ CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
         (sound, lambda folder: draft(folder, ROWS.replace("color,", "color,,"), target="c3", skip_rows=1)),
     ),
     "is UTF-32, which is not read; save it": (lambda folder: draft(folder, ROWS.encode("utf-32")), (sound,)),
+    "which is not read as a table; unpack it, or rename": (
+        lambda folder: draft(folder, zip_bytes(ROWS)),
+        (sound, lambda folder: draft_workbook(folder / "t.xlsx")),
+    ),
+    "Parquet; rename it to .parquet": (
+        lambda folder: draft_parquet(folder, 100, "t.csv"),
+        (lambda folder: draft_parquet(folder, 100),),
+    ),
+    "a database of SQLite; rename it": (
+        lambda folder: draft_database(folder, "t.csv"),
+        (lambda folder: draft_database(folder, "t.sqlite"),),
+    ),
+    "compressed by gzip; rename it to end in": (
+        lambda folder: draft(folder, gzip.compress(ROWS.encode())),
+        (lambda folder: draft(folder, gzip.compress(ROWS.encode()), name="t.csv.gz"),),
+    ),
+    "a file of an old Office; save it as": (
+        lambda folder: draft(folder, b"\xd0\xcf\x11\xe0" + bytes(99)),
+        (lambda folder: draft_workbook(folder / "t.xlsx"), sound),
+    ),
+    "as it ignores case; rename them where": (
+        lambda folder: draft_parquet(folder, 100, columns=("a", "A", "y")),
+        (lambda folder: draft_parquet(folder, 100, columns=("a", "b", "y")),),
+    ),
+    "has an array in each line, without names of columns; write objects": (
+        lambda folder: draft(folder, "[1, 2]\n" * 100, name="t.jsonl"),
+        (lambda folder: draft(folder, RECORDS, name="t.jsonl"),),
+    ),
     "so it is no text of UTF-8; save text": (
         lambda folder: draft(folder, ROWS.encode("utf-16-le")),
         (sound, lambda folder: draft(folder, gzip.compress(ROWS.encode()), name="t.csv.gz")),
@@ -119,6 +175,7 @@ CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
         lambda folder: draft(folder, ROWS.replace("red", "rüd").encode() + "1,grün,no\n".encode("iso-8859-1")),
         (lambda folder: draft(folder, ROWS.replace("red", "rüd") + "1,grün,no\n"),),
     ),
+    "the path of the data is empty; name a file": (lambda folder: draft_config(Request("", "y", "toy")), (sound,)),
     "neither a file nor a folder, as a pipe": (
         lambda folder: draft_config(Request(os.devnull, "y", "toy")),
         (sound,),

@@ -105,7 +105,7 @@ def _translate(spark: SparkSession, config: Config, rows: DataFrame) -> Translat
     """The query before its comparison with Spark. None if it computes nothing."""
     if config.source.windows:
         raise UntranslatableError("source.windows takes several rows together")
-    schemas = {name: raw_schema(spark.table(name)) for name in config.source.tables}
+    schemas = {name: raw_schema(spark.table(f"`{name}`")) for name in config.source.tables}
     branches = rowwise(config.source.sql, {name: schema.names for name, schema in schemas.items()})
     translations = [_translate_branch(branch, config, rows, schemas[branch.table]) for branch in branches]
     query = translations[0].query
@@ -153,7 +153,7 @@ def prove(spark: SparkSession, config: Config, translated: TranslatedQuery) -> N
 
 def _prove(evaluator: Evaluator, spark: SparkSession, config: Config, translated: TranslatedQuery) -> None:
     query = translated.query
-    table = spark.table(query.table)
+    table = spark.table(f"`{query.table}`")
     parts, columns = subexpressions(translated.expressions), raw_schema(table)
     spark_types = raw_schema(table.select(*[F.expr(part).alias(f"c{number}") for number, part in enumerate(parts)])).types
     for part, duckdb_type, spark_type in zip(parts, evaluator.types(columns, parts.values()), spark_types, strict=True):
@@ -207,16 +207,16 @@ def _sample(table: DataFrame, expressions: list[str]) -> pa.Table:
 
 def _spark_result(spark: SparkSession, config: Config, query: ServedQuery, rows: pa.Table, expected: list[str]) -> pa.Table:
     """The query's result on these rows, and whether expectations hold."""
-    views = {name: spark.table(name) for name in config.source.tables}
+    views = {name: spark.table(f"`{name}`") for name in config.source.tables}
     try:
         for name, view in views.items():
             view_rows = spark.createDataFrame(rows, view.schema) if name == query.table else view.limit(0)
-            view_rows.createOrReplaceTempView(name)
+            view_rows.createOrReplaceTempView(f"`{name}`")
         hold = [F.coalesce(F.expr(config.source.expect[name]), F.lit(False)).alias(f"expect.{name}") for name in expected]
         return spark.sql(config.source.sql).select(*[exact_column(name) for name in query.columns], *hold).toArrow()
     finally:
         for name, view in views.items():
-            view.createOrReplaceTempView(name)
+            view.createOrReplaceTempView(f"`{name}`")
 
 
 def _compare(duckdb_columns: pa.Table, spark_columns: pa.Table) -> None:

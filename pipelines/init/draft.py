@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 
 import yaml
@@ -16,6 +17,8 @@ from pipelines.runtime.atomic import create_file
 
 LEFT_OUT = "Left out"
 """Begin of the lines of comments that name columns which are no features."""
+_MOST_LINES, _MOST_SHOWN = 3, 120
+"""Lines about columns that are left out, and characters of each, that the command prints."""
 KeyPath = tuple[str, ...]
 """The keys from the top of a config to a setting: `("dataset", "features", "age")`."""
 Announce = Callable[[Mapping[str, Any]], None]
@@ -46,8 +49,19 @@ class Draft:
     @property
     def notes(self) -> tuple[str, ...]:
         """The doubts, and which columns are left out and why, for those who do not see the text."""
+        return (*self.assumptions, *self._left_out_lines)
+
+    @property
+    def left_out(self) -> str:
+        """A line about the first columns that are no features, and the number of all others; empty if there are none."""
+        lines = [shorten(line.removeprefix(LEFT_OUT).strip(":, ."), _MOST_SHOWN, placeholder=" …") for line in self._left_out_lines]
+        more = f"; {len(lines) - _MOST_LINES:,} more are named above dataset.features" if len(lines) > _MOST_LINES else ""
+        return f"left out: {'; '.join(lines[:_MOST_LINES])}{more}" if lines else ""
+
+    @property
+    def _left_out_lines(self) -> list[str]:
         lines = (line for comment in self.comments.values() for line in comment.splitlines())
-        return (*self.assumptions, *(line for line in lines if line.startswith(LEFT_OUT)))
+        return [line for line in lines if line.startswith(LEFT_OUT)]
 
 
 @dataclass(frozen=True)

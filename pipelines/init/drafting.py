@@ -1,5 +1,6 @@
 """Chooses who drafts the config of some data."""
 
+import re
 from pathlib import Path
 
 from pipelines.config.slices import slice_modules
@@ -9,6 +10,8 @@ from pipelines.init.media.images import draft_pictures
 from pipelines.init.media.labelled_texts import draft_documents, draft_sentences
 from pipelines.init.tables.table_draft import draft_table
 
+_STREAM = re.compile("/dev/stdin|/dev/fd/.*|/proc/[^/]*/fd/.*")
+"""What a shell puts in a file's place, which is another one when ETL reads it."""
 _OF_CORE: tuple[Drafter, ...] = (draft_pictures, draft_sentences, draft_documents)
 
 
@@ -22,10 +25,12 @@ def drafters() -> list[Drafter]:
 
 def draft_config(request: Request) -> Draft:
     """Draft the config of the data. Raises ConfigError if there are no such data, or none of a known kind."""
+    if not request.data:
+        raise ConfigError("the path of the data is empty; name a file or a folder")
     path = Path(request.data)
     if not path.exists():
         raise ConfigError(f"{request.data}: no such file or folder; name a file or a folder that exists")
-    if not (path.is_file() or path.is_dir()):
+    if not (path.is_file() or path.is_dir()) or _STREAM.fullmatch(request.data):
         raise ConfigError(f"{request.data}: neither a file nor a folder, as a pipe is, which can be read once; write it to a file")
     for drafter in drafters():
         if draft := drafter(request):

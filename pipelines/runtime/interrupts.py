@@ -1,4 +1,4 @@
-"""Handles SIGINT and SIGTERM: the process exits with 128 + the signal's number, through every `finally`, without a traceback.
+"""Handles SIGINT, SIGTERM and SIGHUP: the process exits with 128 + the signal's number, through every `finally`, without a traceback.
 
 1. `exit_on_signals` surrounds a whole job: in it, a signal raises SystemExit.
 2. `handle_signals` surrounds work that ends in another way, such as workers that save first; it passes signals to a handler.
@@ -22,7 +22,8 @@ from typing import Any
 
 from pipelines.runtime.imports import import_modules
 
-NUMBERS = (signal.SIGINT, signal.SIGTERM)
+NUMBERS = (signal.SIGINT, signal.SIGTERM, *((signal.SIGHUP,) if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN else ()))
+"""A terminal that closes sends SIGHUP, which `nohup` has a command ignore."""
 REPEAT_SECONDS = 2.0
 _AGAIN_SECONDS = 0.02
 """Until a signal that was lost is sent again."""

@@ -1,5 +1,7 @@
 """Lines that a process writes for people, without those of libraries that concern nobody."""
 
+import errno
+import io
 import os
 import re
 import select
@@ -81,7 +83,8 @@ READER_LEFT = 128 + signal.SIGPIPE
 
 @contextmanager
 def exit_when_reader_leaves() -> Iterator[None]:
-    """Exit with READER_LEFT, without a traceback, once nobody reads standard output any more. Other broken pipes propagate."""
+    """Exit with READER_LEFT, without a traceback, once nobody reads standard output any more, and with 1 and a line if it is full. Other
+    broken pipes, and errors of other files, propagate."""
     try:
         try:
             yield
@@ -93,6 +96,35 @@ def exit_when_reader_leaves() -> Iterator[None]:
         # Python flushes standard output once more as it exits.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(READER_LEFT)
+    except OSError as error:
+        if error.errno != errno.ENOSPC or not _is_output_full():
+            raise
+        print(f"error: standard output takes no more: {error.strerror}", file=sys.stderr)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+
+
+def _is_output_full() -> bool:
+    """Whether standard output takes no byte more."""
+    try:
+        os.write(sys.stdout.fileno(), b"\n")
+    except OSError as error:
+        return error.errno == errno.ENOSPC
+    return False
+
+
+def open_closed_streams() -> None:
+    """Give the process the standard streams that it was started without, so that no other file takes their place, and have a character
+    that standard output cannot encode escaped."""
+    for descriptor in range(3):
+        with suppress(OSError):
+            os.fstat(descriptor)
+            continue
+        os.open(os.devnull, os.O_RDWR)
+    sys.stdout = sys.stdout or open(1, "w", closefd=False)  # noqa: SIM115 - as long as the process
+    sys.stderr = sys.stderr or open(2, "w", closefd=False)  # noqa: SIM115
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def is_reader_gone() -> bool:

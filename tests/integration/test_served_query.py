@@ -143,6 +143,13 @@ def test_what_shows_only_in_few_rows_or_none_is_found_too(
     assert (reason or "the model will take rows of t") in caplog.text
 
 
+def test_a_table_whose_name_is_a_number_is_served(views: SparkSession) -> None:
+    views.table("t").createOrReplaceTempView("`2024`")
+    query = "SELECT i + 1 AS out, l AS y FROM `2024`"
+    served = translate_query(views, make_config(query, tables={"2024": {"format": "parquet", "path": "t"}}), views.sql(query))
+    assert served is not None and served.table == "2024"
+
+
 BANK = {
     "name": "bank",
     "source": {

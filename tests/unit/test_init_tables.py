@@ -616,7 +616,7 @@ def test_objects_of_json_become_columns_and_lists_of_them_are_said(columns: dict
             "user": {"age": number % 60, "home": {"zip code": f"0{number % 9}", "lat": number / 7}} if number % 9 else None,
             "items": [{"price": 1}],
             "counts": {f"item {number}": 1},
-            "odd": number if number % 2 else "x",
+            "odd": number if number % 2 else [1],
             "y": columns["y"][number],
         }
         for number in range(ROWS)
@@ -753,3 +753,40 @@ def test_drafting_loads_no_heavy_library() -> None:
     code = "import sys, pipelines.init.drafting; print(*sorted({'pyspark', 'torch', 'ray', 'mlflow'} & set(sys.modules)))"
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert answer.stdout.split() == []
+
+
+def test_folders_with_a_column_in_their_names_make_it(columns: dict[str, Values], tmp_path: Path) -> None:
+    for year in (2020, 2021):
+        place = tmp_path / "csv" / f"year={year}" / "part=a%20b"
+        write_csv(place / "t.csv", columns)
+        (tmp_path / "parquet" / f"year={year}").mkdir(parents=True)
+        pq.write_table(pa.table({name: list(values) for name, values in columns.items()}), tmp_path / f"parquet/year={year}/t.parquet")
+        write_csv(tmp_path / "plain" / str(year) / "t.csv", columns)
+    for kind in ("csv", "parquet"):
+        result = draft(str(tmp_path / kind))
+        assert "try_cast(year AS long) AS year" in result.sections["source"]["query"] and "year" in features(result)
+        assert "year is a column, by the names of the folders, such as year=2020" in result.assumptions
+    table = find_table(str(tmp_path / "csv"))
+    assert table and table.column("part").counts[0].tolist() == ["a b"] and [column.name for column in table.columns][-1] == "y"
+    plain = draft(str(tmp_path / "plain"))
+    assert "the folders of the files, such as 2020, are no column; to make one, rename them to NAME=2020 and so on" in plain.assumptions
+    (tmp_path / "plain" / "2020").rename(tmp_path / "plain" / "year=2020")
+    (tmp_path / "plain" / "2021").rename(tmp_path / "plain" / "year=2021")
+    assert "year" in features(draft(str(tmp_path / "plain")))
+
+
+def test_files_that_are_hidden_are_said(columns: dict[str, Values], tmp_path: Path) -> None:
+    for name in ("p1.csv", "_p2.csv"):
+        write_csv(tmp_path / name, columns)
+    line = "1 file is not read, since it or its folder begins with _ or a dot, such as _p2.csv; to read it, rename it"
+    assert line in draft(str(tmp_path)).assumptions
+    (tmp_path / "_p2.csv").rename(tmp_path / "p2.csv")
+    assert draft(str(tmp_path)).introduction[0].startswith(f"{tmp_path}: {2 * ROWS} rows")
+
+
+def test_a_test_file_without_values_of_the_target_is_not_used(columns: dict[str, Values], tmp_path: Path) -> None:
+    write_csv(tmp_path / "train.csv", columns)
+    write_csv(tmp_path / "test.csv", {**columns, "y": [""] * ROWS})
+    result = draft(str(tmp_path))
+    assert f"{tmp_path}/test.csv has no value of y, and is not used" in result.assumptions
+    assert table_settings(result)["path"] == str(tmp_path / "train.csv") and "WHERE" not in result.sections["source"]["query"]

@@ -4,7 +4,7 @@ import csv
 import json
 import re
 from collections.abc import Mapping, Sequence
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 import sqlglot
 
+from pipelines.commands import COMMANDS
 from pipelines.config.load import parse
 from pipelines.config.reading import from_yaml
 from pipelines.data.features.auto.column_facts import TypedColumn
@@ -23,6 +24,7 @@ from pipelines.init.draft import Draft, Request, yaml_text
 from pipelines.init.drafting import draft_config
 from pipelines.init.tables.column_types import type_columns
 from pipelines.init.tables.date_formats import pattern_form
+from pipelines.init.tables.dialect import TableDialect, first_records
 
 ROWS = 400
 Values = Sequence[Any]
@@ -139,7 +141,10 @@ def test_one_text_among_many_numbers_is_null_and_counted() -> None:
         '1 of the 151 values of a, such as "\'2021-03-01", is none and becomes NULL'
     )
     (column,) = type_texts(["'2.5", *["2.5"] * 30])
-    assert column.ddl == "string" and column.doubt == 'a is text, since 1 of 31 values is no number, such as "\'2.5"'
+    assert column.ddl == "string" and column.doubt == (
+        'a is text, since 1 of 31 values is no number, such as "\'2.5"; for numbers, write try_cast(a AS double) in source.query, which '
+        "makes all others NULL"
+    )
 
 
 MOMENTS = {
@@ -353,3 +358,198 @@ def test_lists_of_other_things_than_objects_are_not_said_to_be_objects(tmp_path:
     (tmp_path / "t.json").write_text(json.dumps({"pairs": [[number, number % 2] for number in range(60)], "odd": [{"a": 1}, 2]}))
     with pytest.raises(SourceError, match=r"give a table of at least 50$"):
         draft_config(Request(str(tmp_path / "t.json"), "", "toy"))
+
+
+@pytest.mark.parametrize("marks", [["?", "NA"], ["#N/A", "NA"], ["#DIV/0!"], ["-"], ["."], ["-inf", "inf"]])
+def test_marks_of_missing_numbers_begin_no_comments(numbers: dict[str, Values], tmp_path: Path, marks: list[str]) -> None:
+    values = [marks[row % len(marks)] if row % 7 == 0 else value for row, value in enumerate(numbers["a"])]
+    drafted = draft(tmp_path, {"a": values, "y": numbers["y"]})
+    assert drafted.sections["source"]["tables"]["toy"]["options"] == {"header": True, "nullValue": marks[0]}
+    assert drafted.introduction[0].startswith(f"{tmp_path}/t.csv: {ROWS} rows of 2 columns")
+    assert f"{marks[0]} is a missing value, as in a: nullValue in the options of the table" in drafted.assumptions
+    if len(marks) > 1:
+        marked_rows = sum(value == marks[1] for value in values)
+        assert f"{marked_rows} of {ROWS - len(values[::7]) + marked_rows} values of a are {marks[1]}, and missing" in drafted.assumptions
+
+
+def test_comments_are_said_and_are_rows_without_the_option(numbers: dict[str, Values], tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    rows = "".join(f"{a},{y}\n" for a, y in zip(numbers["a"], numbers["y"], strict=True))
+    path.write_text(f"# measured by hand\n# in March\na,y\n{rows}")
+    assumptions = draft_config(Request(str(path), "y", "toy")).assumptions
+    assert (
+        "2 lines of those read that begin with #, such as '# measured by hand', are comments, and no rows; if it begins values, remove "
+        "comment from the options of the table"
+    ) in assumptions
+    with_option, without = (list(first_records(path.read_bytes(), TableDialect(comment=sign))) for sign in ("#", ""))
+    assert len(without) == len(with_option) + 2
+
+
+def test_infinity_among_numbers_is_null_in_the_query() -> None:
+    texts = ["1.5", "inf", "NaN", "2", *["3"] * 400]
+    (column,) = type_texts(texts)
+    values = query_values(f"SELECT {column.sql.format('y')} AS y FROM t", texts)
+    assert values == column.values.to_pylist() and values[:4] == [1.5, None, None, 2]
+
+
+def test_columns_of_which_half_are_numbers_are_said_to_be_texts() -> None:
+    texts = ["<0.1", "0.3", "0.4"] * 9
+    (column,) = type_texts(texts)
+    (_, remedy) = column.doubt.split("; for numbers, write ")
+    assert column.doubt.startswith("a is text, since 9 of 27 values are no number, such as '<0.1'")
+    sql = remedy.removesuffix(" in source.query, which makes all others NULL").replace("(a ", "(y ")
+    assert query_values(f"SELECT {sql} FROM t", texts)[:3] == [None, 0.3, 0.4]
+    assert type_texts(["x", "y", "1"])[0].doubt == ""
+
+
+@pytest.mark.parametrize(("texts", "seconds"), [(["01:02:03", "48:00:30.5"], [3723, 172830.5]), (["1:30", "23:59"], [5400, 86340])])
+def test_durations_are_texts_and_said(texts: list[str], seconds: list[float]) -> None:
+    doubt = type_texts(texts)[0].doubt
+    assert doubt.startswith(f"a is text, since {texts[0]} is a time of day or a duration, and no number; for its seconds, write ")
+    sql = doubt.split("; for its seconds, write ")[1].removesuffix(" in source.query").replace("(a,", "(y,")
+    assert query_values(f"SELECT {sql} FROM t", texts) == seconds
+
+
+def test_numbers_with_several_signs_of_units_are_texts() -> None:
+    assert type_texts(["$5", "€7.5", "£3"])[0].doubt == "a is text, since different units stand beside its numbers: $, €, £"
+    assert type_texts(["0", "45.0%"])[0].values.to_pylist() == [0, 45]
+    (column,) = type_texts(["45.0%", "0.25"])
+    assert column.ddl == "string" and column.doubt.startswith(
+        "a is text, since some of its numbers have % and others none; for shares of 1,"
+    )
+    sql = column.doubt.split("for shares of 1, write ")[1].removesuffix(" in source.query").replace("(a,", "(y,")
+    assert query_values(f"SELECT {sql} FROM t", ["45.0%", "0.25"]) == [0.45, 0.25]
+
+
+def test_zeros_of_both_signs_are_a_constant_target(numbers: dict[str, Values], tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"the target y is 0\.0 in every row; name a column that varies"):
+        draft(tmp_path, {"a": numbers["a"], "y": [("0", "-0", "-0.0")[row % 3] for row in range(ROWS)]})
+
+
+@pytest.mark.parametrize(
+    ("form", "sql"),
+    [
+        ("%y/%m/%d", "try_to_date({0}, 'yy/MM/dd')"),
+        ("%Y-%m-%d %H:%M:%S+00", ""),
+        ("%Y-%m-%d %H:%M:%S+05", ""),
+        ("[%d/%b/%Y:%H:%M:%S +0000]", r"try_to_timestamp({0}, '\'[\'dd/MMM/yyyy:HH:mm:ss Z\']\'')"),
+        ("%a %b %e %H:%M:%S %Y", "' +', ' '), 'MMM d HH:mm:ss yyyy')"),
+        ("%a, %d %b %Y %H:%M:%S +0000", "' +', ' '), 'dd MMM yyyy HH:mm:ss Z')"),
+    ],
+)
+def test_times_of_logs_mails_and_databases_are_read(form: str, sql: str) -> None:
+    times = [datetime(2021, 1, 1, 5) + timedelta(hours=47 * row) for row in range(ROWS)]
+    (column,) = type_texts([time.strftime(form) for time in times])
+    if form == "%y/%m/%d":
+        assert column.values.to_pylist() == [time.date() for time in times]
+    else:
+        hours = 5 if form.endswith("+05") else 0
+        assert column.values.to_pylist() == [time - timedelta(hours=hours) for time in times]
+    assert column.sql.endswith(sql) and bool(column.sql) == bool(sql)
+
+
+def test_a_short_year_in_front_is_one_whose_days_vary() -> None:
+    assert (
+        "yy/MM/dd, as its years would vary more"
+        in type_texts([f"21/{month:02}/{day:02}" for month in (1, 2) for day in range(1, 29)])[0].doubt
+    )
+    day_first = type_texts([f"{day:02}/{month:02}/21" for month in (1, 2) for day in range(1, 29)])[0]
+    assert day_first.doubt == "a is a date written dd/MM/yy; its years are from 2000 to 2099"
+    assert "dd/MM/yy or yy/MM/dd: 21/04/22 is taken for" in type_texts(["21/03/21", "22/03/22", "21/04/22"])[0].doubt
+
+
+def test_times_that_are_not_read_are_said_and_are_no_key(numbers: dict[str, Values], tmp_path: Path) -> None:
+    times = [f"{datetime(2021, 1, 1, 5) + timedelta(minutes=7 * row)} EST" for row in range(ROWS)]
+    drafted = draft(tmp_path, {"t": times, **numbers})
+    assert "key" not in drafted.sections["dataset"] and any(
+        line.startswith(
+            "t is text, since times written as '2021-01-01 05:00:00 EST' are not read; for times, write try_to_timestamp(t, PATTERN)"
+        )
+        for line in drafted.assumptions
+    )
+    assert drafted.left_out == "left out: t, a different value in every row, an identifier"
+
+
+def test_a_mark_among_numbers_of_json_is_missing(tmp_path: Path) -> None:
+    records = [{"a": "n/a" if row == 3 else row / 7, "y": row % 3 / 2} for row in range(ROWS)]
+    (tmp_path / "t.jsonl").write_text("".join(f"{json.dumps(record)}\n" for record in records))
+    drafted = draft_config(Request(str(tmp_path / "t.jsonl"), "y", "toy"))
+    assert "a string" in drafted.sections["source"]["tables"]["toy"]["schema"] and "a" in drafted.sections["dataset"]["features"]
+    assert f"1 of {ROWS} values of a is n/a, and missing" in drafted.assumptions
+
+
+def test_classes_of_few_rows_are_said(numbers: dict[str, Values], tmp_path: Path) -> None:
+    classes = ["rare" if row in (5, 77) else "solo" if row == 9 else "ab"[row % 2] for row in range(ROWS)]
+    drafted = draft(tmp_path, {"a": numbers["a"], "y": classes})
+    line = (
+        "rare (2 rows), solo (1 row) of y are classes of fewer rows than splits, so some split has none; for a model without them, "
+        "add WHERE y NOT IN ('rare', 'solo') to source.query"
+    )
+    assert line in drafted.assumptions
+    assert drafted.comments["dataset", "split"] == "a class has about 1 row: each split gets its share of every class of 3 rows or more"
+    remaining = query_values("SELECT y FROM t WHERE y NOT IN ('rare', 'solo')", classes)
+    assert set(remaining) == {"a", "b"} and len(remaining) == ROWS - 3
+    drafted = draft(tmp_path, {"a": numbers["a"], "y": ["rare" if row in (5, 77) else "a" for row in range(ROWS)]})
+    assert any(line.endswith("so some split has none; give more rows of it") for line in drafted.assumptions)
+    enough = draft(tmp_path, {"a": numbers["a"], "y": ["rare" if row % 99 == 5 else "a" for row in range(ROWS)]})
+    assert not any("of fewer rows than splits" in line for line in enough.assumptions)
+
+
+def test_a_target_that_counts_rows_is_said(numbers: dict[str, Values], tmp_path: Path) -> None:
+    columns = {"a": numbers["a"], "b": numbers["y"], "n": [10_000 + row for row in range(ROWS)]}
+    line = (
+        "n is another whole number in each row, as numbers of rows are, which nothing predicts; if it is one, name another target with "
+        "--target"
+    )
+    assert line in draft(tmp_path, columns, "").assumptions
+    assert line not in draft(tmp_path, columns, "b").assumptions
+
+
+def test_infinite_numbers_of_typed_files_are_missing(numbers: dict[str, Values], tmp_path: Path) -> None:
+    values = np.where(np.arange(ROWS) % 9 == 0, np.inf, numbers["a"])
+    pq.write_table(pa.table({"a": values, "y": numbers["y"]}), tmp_path / "t.parquet")
+    drafted = draft_config(Request(str(tmp_path / "t.parquet"), "y", "toy"))
+    assert "45 of 400 values of a are infinite, and missing" in drafted.assumptions
+    assert "IF(abs(a) < double('inf'), a, NULL) AS a" in drafted.sections["source"]["query"]
+    records = [{"a": float("nan") if row == 3 else row / 7, "y": row % 3 / 2} for row in range(ROWS)]
+    (tmp_path / "t.jsonl").write_text("".join(f"{json.dumps(record)}\n" for record in records))
+    drafted = draft_config(Request(str(tmp_path / "t.jsonl"), "y", "toy"))
+    assert drafted.sections["source"]["tables"]["toy"]["options"] == {"allowNonNumericNumbers": True}
+    assert "NaN or Infinity, which is no JSON, is a missing value of a, by allowNonNumericNumbers" in drafted.assumptions
+
+
+def test_other_archives_are_named(tmp_path: Path) -> None:
+    for name, data, line in (
+        ("t.zip", b"PK\3\4", "unpack it, and name its folder"),
+        ("t.csv.xz", b"\xfd7zXZ\0", "is compressed by xz, which is not read; unpack it, or compress it by gzip"),
+    ):
+        (tmp_path / name).write_bytes(data)
+        with pytest.raises((ConfigError, SourceError), match=line):
+            draft_config(Request(str(tmp_path / name), "", "toy"))
+
+
+def test_an_encoding_that_is_guessed_is_said(numbers: dict[str, Values], tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    rows = "".join(f"{a},{'süß' if a > 0 else 'herb'},{y}\n" for a, y in zip(numbers["a"], numbers["y"], strict=True))
+    line = f"{path} is not UTF-8, and is read as iso-8859-1, such as 'süß'; for another, change encoding in the options of the table"
+    for encoding in ("iso-8859-1", "utf-8", "utf-16"):
+        path.write_bytes(f"a,taste,y\n{rows}".encode(encoding))
+        drafted = draft_config(Request(str(path), "y", "toy"))
+        assert (line in drafted.assumptions) == (encoding == "iso-8859-1")
+    assert drafted.sections["source"]["tables"]["toy"]["options"]["encoding"] == "utf-16"
+
+
+def test_streams_are_no_data_and_flags_stand_once(tmp_path: Path) -> None:
+    for path in ("/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"):
+        with pytest.raises(ConfigError, match="neither a file nor a folder, as a pipe is"):
+            draft_config(Request(path, "", "toy"))
+    with pytest.raises(ConfigError, match="--target stands twice; give it once"):
+        COMMANDS["init"]("lockstep init", [str(tmp_path), "--target", "y", "--target=x"])
+
+
+def test_texts_among_numbers_with_marks_are_null() -> None:
+    (column,) = type_texts(["x", ".", *["1.5"] * 400])
+    assert column.values.to_pylist()[:3] == [None, None, 1.5] and column.sql == "try_cast({} AS double)"
+    assert column.doubt == (
+        "a is a number, though 1 of 401 values is none, such as 'x'; the query makes NULL of them; 1 of 402 values of a is ., and missing"
+    )

@@ -42,6 +42,7 @@ exit_on_error(main)
     [
         ("send(signal.SIGTERM)", 143, ""),
         ("send(signal.SIGINT)", 130, ""),
+        ("send(signal.SIGHUP)", 129, ""),
         ("raise KeyboardInterrupt", 130, ""),
         # What comes at once a second time does not cut the way out short.
         ("try:\n        send(signal.SIGTERM)\n    finally:\n        send(signal.SIGTERM); print('undone')", 143, "undone"),
@@ -259,3 +260,21 @@ def test_an_interrupt_waits_for_the_imports_of_a_job(tmp_path: Path, monkeypatch
     with pytest.raises(KeyboardInterrupt), restored_signals("slow_import"):
         pytest.fail("the signal comes before the job")
     assert sys.modules.pop("slow_import").finished
+
+
+@pytest.mark.parametrize(
+    ("start", "code", "output"),
+    [
+        ("{} >&-", 0, ""),
+        ("{} <&- >&- 2>&-", 0, ""),
+        ("{} >/dev/full", 1, "error: standard output takes no more: No space left on device"),
+        ("PYTHONIOENCODING=ascii {}", 0, r"\xe4"),
+        ("trap '' HUP; {}", 0, "ä"),
+    ],
+    ids=["closed", "all closed", "full", "ASCII", "nohup"],
+)
+def test_output_that_takes_nothing_is_no_traceback(tmp_path: Path, start: str, code: int, output: str) -> None:
+    (tmp_path / "job.py").write_text(JOB.format("print('ä'); send(signal.SIGHUP) if signal.getsignal(signal.SIGHUP) == 1 else None"))
+    command = f"export PYTHONUTF8=1; {start.format(f'{sys.executable} {tmp_path}/job.py')}"
+    ended = subprocess.run(["sh", "-c", command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    assert (ended.returncode, ended.stdout.strip()) == (code, output)

@@ -26,7 +26,7 @@ UNREADABLE = {
     **dict.fromkeys((".gif", ".bmp", ".tif", ".tiff", ".webp", ".heic"), "the encoder image reads PNG and JPEG; convert the images to PNG"),
     **dict.fromkeys((".flac", ".mp3", ".ogg", ".m4a", ".aiff"), "the encoder log_mel reads WAV; convert the recordings to WAV"),
     **dict.fromkeys((".dcm", ".mha", ".mhd", ".nrrd", ".mgz"), "the encoder volume reads NIfTI; convert the volumes to .nii.gz"),
-    **dict.fromkeys((".zip", ".7z", ".rar", ".tgz"), "the archives that can be read are .tar and .tar.gz; pack the files as one of those"),
+    **dict.fromkeys((".zip", ".7z", ".rar", ".tgz"), "the archives that can be read are .tar and .tar.gz; unpack it, and name its folder"),
 }
 _COMPRESSED = (".gz", ".bz2", ".zst")
 _ABOUT = ("readme", "license", "licence", "citation", "changelog", "attribution", "thumbs.db")

@@ -1,6 +1,7 @@
 """The Spark type of a column of texts: by the grammar of numbers of `pipelines.data.sources.text.numbers`, and by the formats of numbers
 and dates that the query makes some of; and that of values which have types of their own, as those of JSON have."""
 
+import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -9,11 +10,20 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.config.messages.words import verb_for
+from pipelines.config.messages.words import name_list, verb_for
 from pipelines.data.features.auto.column_facts import TypedColumn
-from pipelines.init.tables.date_formats import MomentReading, find_order_conflict, read_moments
+from pipelines.init.tables.date_formats import MomentReading, find_order_conflict, look_like_moments, read_moments
 from pipelines.init.tables.dialect import MARKS
-from pipelines.init.tables.number_formats import DECIMAL_POINT, MOST_WRONG, NumberReading, find_unit_words, read_numbers, share_of_looks
+from pipelines.init.tables.number_formats import (
+    DECIMAL_POINT,
+    MAY_BE_A_NUMBER,
+    MOST_WRONG,
+    NumberReading,
+    find_mixed_units,
+    find_unit_words,
+    read_numbers,
+    share_of_looks,
+)
 from pipelines.init.tables.sql import sql_name
 
 _WHOLE = r"^[+-]?[0-9]+$"
@@ -21,8 +31,9 @@ _FRACTION = r"^[ \t]*[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[ \t]*
 _LEADING_ZERO = r"^[+-]?0[0-9]"
 _MAY_BE_THOUSANDS = r"^[1-9][0-9]{0,2}(?:\.[0-9]{3})+$|^[0-9]{1,3}$"
 _BOOLEAN = r"^(?i:true|false)$"
-_NEARLY = 0.95
+_HALF = 0.5
 """Share of numbers among texts, from which on it is said that they are texts."""
+_DURATION = r"^[0-9]{1,4}:[0-5]?[0-9](?::[0-5]?[0-9](?:[.][0-9]+)?)?$"
 
 
 @dataclass(frozen=True)
@@ -68,6 +79,16 @@ def type_values(name: str, values: Sequence[Any], is_complete: bool) -> TypedCol
     return as_text(type_column(name, pa.array(values, pa.large_string()), "", is_complete).column)
 
 
+def without_infinity(column: TypedColumn) -> TypedColumn:
+    """The column, whose infinite numbers the query makes NULL, if it has some."""
+    infinite = pc.sum(pc.is_inf(column.values)).as_py() if pa.types.is_floating(column.values.type) else 0
+    if not infinite:
+        return column
+    values = pc.if_else(pc.is_finite(column.values), column.values, pa.scalar(None, column.values.type))
+    doubt = f"{infinite:,} of {len(values):,} values of {column.name} {verb_for(infinite)} infinite, and missing"
+    return replace(column, values=values, sql="IF(abs({0}) < double('inf'), {0}, NULL)", doubt=doubt)
+
+
 def integer_type(numbers: pa.Array, is_complete: bool) -> str:
     """The type of whole numbers in Spark. Those of a sample may be larger in the whole file."""
     bounds = pc.min_max(numbers).as_py()
@@ -105,24 +126,59 @@ def type_column(name: str, texts: pa.Array, null_mark: str, is_complete: bool, h
         reading = _moment(name, marked, moments)
     has_marks = marked.null_count > texts.null_count
     if reading:
-        return replace(reading, column=as_text(reading.column)) if has_marks else reading
+        return replace(reading, column=_null_marks(reading.column, texts, marked)) if has_marks else reading
     if not has_marks and share_of_looks(filled, _BOOLEAN) == 1:
         return TextReading(TypedColumn(name, "boolean", pc.equal(pc.utf8_lower(texts), "true")))
     return TextReading(TypedColumn(name, "string", texts, doubt=_doubt_of_text(name, filled)))
 
 
+def _null_marks(column: TypedColumn, texts: pa.Array, marked: pa.Array) -> TypedColumn:
+    """The column of numbers or moments, whose marks of missing values, NULL in `marked`, the query makes NULL."""
+    column = as_text(column)
+    marks = pc.unique(texts.filter(pc.and_(pc.is_null(marked), pc.is_valid(texts)))).to_pylist()
+    if column.sql.startswith("try_cast") and re.search("nan|inf", " ".join(marks), re.IGNORECASE):  # which Spark casts to numbers
+        column = replace(column, sql=f"CASE WHEN {{0}} RLIKE '[0-9]' THEN {column.sql.replace('{}', '{0}')} END")
+    rows = marked.null_count - texts.null_count
+    doubt = (
+        f"{rows:,} of {len(texts) - texts.null_count:,} values of {column.name} {verb_for(rows)} {name_list(sorted(marks))}, and missing"
+    )
+    earlier_doubt = column.doubt.replace("records with them are refused", "the query makes NULL of them")
+    return replace(column, doubt="; ".join(filter(None, (earlier_doubt, doubt))))
+
+
 def _doubt_of_text(name: str, filled: pa.Array) -> str:
-    """A doubt about texts that are numbers but for a few, numbers with several units, or dates in two orders."""
+    """A doubt about texts that are nearly numbers, numbers with several units, durations, or dates in two orders."""
     if conflict := find_order_conflict(filled):
         day_first, month_first = conflict
         return f"{name} is text, since its dates have the day first, as {day_first}, and the month first, as {month_first}"
     if len(words := find_unit_words(filled)) > 1:
         return f"{name} is text, since different words stand behind its numbers: {', '.join(sorted(words))}"
-    if not _NEARLY <= share_of_looks(filled, _FRACTION) < 1:
+    if share_of_looks(filled, MAY_BE_A_NUMBER) >= _HALF and (units := find_mixed_units(filled)):
+        if units == ["%"]:
+            column = sql_name(name)
+            share = f"try_cast(replace({column}, '%', '') AS double) / IF(contains({column}, '%'), 100, 1)"
+            return f"{name} is text, since some of its numbers have % and others none; for shares of 1, write {share} in source.query"
+        return f"{name} is text, since different units stand beside its numbers: {', '.join(units)}"
+    if share_of_looks(filled, _DURATION) >= 1 - MOST_WRONG:
+        units = (3600, 60, 1)[: filled[0].as_py().count(":") + 1]
+        parts = (f"{unit} * try_cast(split_part({sql_name(name)}, ':', {place}) AS double)" for place, unit in enumerate(units, 1))
+        return (
+            f"{name} is text, since {filled[0]} is a time of day or a duration, and no number; for its seconds, write "
+            f"{' + '.join(parts)} in source.query"
+        )
+    if look_like_moments(filled):
+        return (
+            f"{name} is text, since times written as {filled[0].as_py()!r} are not read; for times, write "
+            f"try_to_timestamp({sql_name(name)}, PATTERN) in source.query, with Spark's pattern of them"
+        )
+    if not _HALF <= share_of_looks(filled, _FRACTION) < 1:
         return ""
     wrong = filled.filter(pc.invert(pc.match_substring_regex(filled, _FRACTION)))
     are = f"{len(wrong):,} of {len(filled):,} values {verb_for(len(wrong))}"
-    return f"{name} is text, since {are} no number, such as {wrong[0].as_py()[:40]!r}"
+    return (
+        f"{name} is text, since {are} no number, such as {wrong[0].as_py()[:40]!r}; for numbers, write "
+        f"try_cast({sql_name(name)} AS double) in source.query, which makes all others NULL"
+    )
 
 
 def as_text(column: TypedColumn) -> TypedColumn:

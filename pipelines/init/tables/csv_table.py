@@ -1,6 +1,7 @@
 """The table of files of CSV, or of lines of aligned values, whose texts are read as ETL will read them."""
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
@@ -10,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
-from pipelines.config.messages.words import show_count, verb_for
+from pipelines.config.messages.words import name_list, show_count, verb_for
 from pipelines.data.features.auto.column_facts import ColumnFacts, TypedColumn
 from pipelines.data.sources.spark_sql import sql_text
 from pipelines.data.sources.text import records
@@ -19,7 +20,16 @@ from pipelines.errors import SourceError
 from pipelines.init.tables.column_types import missing_marks, type_columns
 from pipelines.init.tables.dialect import TableDialect, find_dialect, split_records
 from pipelines.init.tables.header import Layout, column_names, find_layout, fit_names
-from pipelines.init.tables.sample import SAMPLE_BYTES, SampledTable, TextSample, even_files, find_encoding, sample_beginning, sample_text
+from pipelines.init.tables.sample import (
+    GUESSED,
+    SAMPLE_BYTES,
+    SampledTable,
+    TextSample,
+    even_files,
+    find_encoding,
+    sample_beginning,
+    sample_text,
+)
 from pipelines.init.tables.sql import escape_braces, line_values_query, sql_name
 
 MOST_BROKEN = 0.1
@@ -151,6 +161,10 @@ def read_delimited(paths: list[str], data: str, is_sure: bool, skip: int | None 
     if not is_sure and not dialect.divides:
         return None
     layout = find_layout(dialect, first_records, read[0], skip)
+    if dialect.encoding in GUESSED:
+        layout = replace(layout, doubts=(*layout.doubts, _doubt_of_encoding(samples[read[0]].data, read[0], dialect.encoding)))
+    if layout.dialect.comment:
+        layout = replace(layout, doubts=(*layout.doubts, _doubt_of_comments(samples.values(), layout.dialect)))
     if dialect.is_multiline:  # a piece may begin inside of a quoted value
         partial = [path for path, sample in samples.items() if not sample.is_complete]
         samples |= {path: sample_beginning(path, SAMPLE_BYTES // len(read), dialect.quote) for path in partial}
@@ -164,6 +178,25 @@ def read_delimited(paths: list[str], data: str, is_sure: bool, skip: int | None 
     return _table(cells, layout, data, round(read_rows * len(paths) / len(read)), is_complete)
 
 
+def _doubt_of_encoding(data: bytes, path: str, encoding: str) -> str:
+    """An assumption about a text that is not UTF-8, with its first word that has other letters than ASCII's."""
+    word = re.search(rb"[^\s,;|]*[\x80-\xff][^\s,;|]*", data)
+    example = f", such as {word[0].decode(encoding, 'replace')[:40]!r}" if word else ""
+    return f"{path} is not UTF-8, and is read as {encoding}{example}; for another, change encoding in the options of the table"
+
+
+def _doubt_of_comments(samples: Iterable[TextSample], dialect: TableDialect) -> str:
+    """The number of lines that are taken for comments, with the first of them."""
+    start = f"\n{dialect.comment}"
+    lines = [line for sample in samples for line in f"\n{sample.data.decode(dialect.encoding, 'replace')}".split(start)[1:]]
+    example = f"{dialect.comment}{lines[0]}".splitlines()[0][:40] if lines else dialect.comment
+    are = verb_for(len(lines), "is a comment, and no row", "are comments, and no rows")
+    return (
+        f"{show_count(len(lines), 'line')} of those read that {verb_for(len(lines), 'begins', 'begin')} with {dialect.comment}, such as "
+        f"{example!r}, {are}; if it begins values, remove comment from the options of the table"
+    )
+
+
 def _table(cells: Mapping[str, Cells], layout: Layout, data: str, rows: int, is_complete: bool) -> SampledTable:
     """The table of the cells of some files, of about so many `rows`."""
     dialect = layout.dialect
@@ -173,6 +206,9 @@ def _table(cells: Mapping[str, Cells], layout: Layout, data: str, rows: int, is_
     doubts = [*layout.doubts, *(part.doubt for part in cells.values() if part.doubt)]
     marks = missing_marks(table)
     mark = marks[0] if marks else ""
+    if mark:
+        marked = [name for name in table.column_names if pc.any(pc.equal(table[name], mark)).as_py()]
+        doubts.append(f"{mark} is a missing value, as in {name_list(marked)}: nullValue in the options of the table")
     texts = {name: table[name].combine_chunks() for name in table.column_names}
     typed = [_without_dots(column) for column in type_columns(texts, mark, is_complete)]
     columns = [ColumnFacts(column) for column in typed]
@@ -203,7 +239,8 @@ def _table(cells: Mapping[str, Cells], layout: Layout, data: str, rows: int, is_
             f"the last line ({', '.join(total.values())}) has totals of the lines before it, and is no row: the query leaves it out"
         )
     select = f"SELECT * FROM {{}} WHERE {' AND '.join(conditions)}" if conditions else "*"
-    return SampledTable(settings, columns, rows, is_complete, select=select, broken=broken, doubts=tuple(doubts))
+    file_rows = tuple(len(part.table) for part in cells.values())
+    return SampledTable(settings, columns, rows, is_complete, {}, select, broken, tuple(doubts), file_rows=file_rows)
 
 
 def _exclusion(values: Mapping[str, str], ddl: Mapping[str, str] | None = None) -> str:

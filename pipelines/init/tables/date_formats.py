@@ -39,27 +39,39 @@ _LETTERS = {
     "SSS": "(?P<fraction>[0-9]{1,3})",
     "a": "(?P<half>(?i:AM|PM))",
     "XXX": "(?P<zone>Z|[+-][0-9]{2}:[0-9]{2})",
+    "Z": "(?P<zone>[+-][0-9]{4})",
 }
 _DATES = (
     "yyyy/MM/dd", "yyyy.MM.dd", "dd/MM/yyyy", "MM/dd/yyyy", "dd.MM.yyyy", "dd-MM-yyyy", "MM-dd-yyyy", "dd/MM/yy", "MM/dd/yy", "dd.MM.yy",
     "dd MMM yyyy", "dd-MMM-yyyy", "dd-MMM-yy", "dd/MMM/yyyy", "dd MMMM yyyy", "dd. MMMM yyyy", "MMM dd, yyyy", "MMM dd yyyy",
-    "MMM-dd-yyyy", "MMM/dd/yyyy", "MMMM dd, yyyy", "MMMM dd yyyy", "yyyy-MMM-dd", "yyyy MMM dd", "yyyyMMdd",
+    "MMM-dd-yyyy", "MMM/dd/yyyy", "MMMM dd, yyyy", "MMMM dd yyyy", "yyyy-MMM-dd", "yyyy MMM dd", "yyyyMMdd", "dd-MM-yy", "MM-dd-yy",
+    "yy/MM/dd", "yy-MM-dd", "yy.MM.dd",
 )  # fmt: skip
 _TIMES = (
     "", " HH:mm", " HH:mm:ss", " HH:mm:ss.SSS", " hh:mm a", " hh:mm:ss a", " hh:mma", "'T'HH:mm", "'T'HH:mm:ss", "'T'HHmmss", " HHmmss",
 )  # fmt: skip
 _MONTHS_OF_YEARS = ("yyyy-MM", "yyyy/MM", "MM/yyyy", "MM-yyyy", "MMM yyyy", "MMM-yyyy", "MMMM yyyy", "yyyy MMM", "yyyy-MMM")
-_FURTHER_ISO = ("yyyy-MM-dd'T'HH:mmXXX", "yyyy-MM-dd hh:mm a", "yyyy-MM-dd hh:mm:ss a")
+_FURTHER = (
+    "yyyy-MM-dd'T'HH:mmXXX", "yyyy-MM-dd hh:mm a", "yyyy-MM-dd hh:mm:ss a", "'['dd/MMM/yyyy:HH:mm:ss Z']'", "dd/MMM/yyyy:HH:mm:ss Z",
+    "dd MMM yyyy HH:mm:ss Z", "EEE, dd MMM yyyy HH:mm:ss Z", "EEE, dd MMM yyyy HH:mm:ss 'GMT'", "EEE MMM dd HH:mm:ss yyyy",
+)  # fmt: skip
+"""ISO 8601 and others, as logs of web servers, mails and `ctime` write them."""
+_WEEKDAY = "^(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun),? +"
+"""What Spark's patterns can write, but not read: it is taken off."""
 _ISO_DATE = "^(?P<year>[0-9]{4})-(?P<month>[01]?[0-9])-(?P<day>[0-3]?[0-9])$"
 _ISO_TIME = (
     "^(?P<year>[0-9]{4})-(?P<month>[01][0-9])-(?P<day>[0-3][0-9])[ T](?P<hour>[0-2][0-9]):(?P<minute>[0-5][0-9])"
-    "(?::(?P<second>[0-5][0-9])(?:[.](?P<fraction>[0-9]{1,9}))?(?P<zone> ?(?:Z|UTC|GMT|[+-][0-9]{2}:?[0-9]{2}))?)?$"
+    "(?::(?P<second>[0-5][0-9])(?:[.](?P<fraction>[0-9]{1,9}))?(?P<zone> ?(?:Z|UTC|GMT|[+-][0-9]{2}(?::?[0-9]{2})?))?)?$"
 )
 _QUARTERS = {
     "^(?P<year>[0-9]{4})[ -]?Q(?P<quarter>[1-4])$": ("left({0}, 4)", "right({0}, 1)"),
     "^Q(?P<quarter>[1-4])[ -](?P<year>[0-9]{4})$": ("right({0}, 4)", "substring({0}, 2, 1)"),
 }
 """The year and the quarter in SQL, by their look."""
+_YEAR, _CLOCK = r"\b(?:19|20)[0-9]{2}\b", r"\b[0-9]{1,2}:[0-9]{2}\b"
+_LIKE_A_MOMENT = (
+    rf"{_YEAR}.*{_CLOCK}|{_CLOCK}.*{_YEAR}|{_YEAR}[-/.][0-9]{{1,2}}[-/.][0-9]{{1,2}}\b|\b[0-9]{{1,2}}[-/.][0-9]{{1,2}}[-/.]{_YEAR}"
+)
 _FIRST = 1_000
 _FIRST_DISTINCT = 20
 
@@ -94,6 +106,9 @@ class MomentForm:
             look = escape_braces(sql_text(re.sub(r"\?P<[a-z]+>", "", self.look)))
             year, quarter = _QUARTERS[self.look]
             return f"CASE WHEN {{0}} RLIKE {look} THEN make_date(CAST({year} AS int), 3 * CAST({quarter} AS int) - 2, 1) END"
+        if self.pattern.startswith("EEE"):  # blanks stand twice before days of one digit
+            pattern = self.pattern.removeprefix("EEE").lstrip(", ")
+            return f"try_to_timestamp(regexp_replace(regexp_replace({{0}}, '{_WEEKDAY}', ''), ' +', ' '), {sql_text(pattern)})"
         return f"{'try_to_date' if self.is_date else 'try_to_timestamp'}({{0}}, {sql_text(self.pattern)})" if self.pattern else ""
 
     @property
@@ -213,13 +228,25 @@ def read_moments(texts: pa.Array, hints: Collection[str] = ()) -> MomentReading 
     form = equal[0]
     other = next((other for other in equal[1:] if form.order and other.order and other.order != form.order), None)
     reason, moments = "", form.moments(texts)
-    if other:
+    year_first = next((other for other in equal if other.has_short_years and other.pattern.startswith("yy")), None)
+    if year_first and form is not year_first and _vary_plausibly(year_first.moments(texts)):
+        if any(_vary_plausibly(candidate.moments(texts)) for candidate in (form, other) if candidate):
+            other = other or year_first
+        else:
+            form, other, reason = year_first, form, "as its years would vary more than its days otherwise"
+            moments = form.moments(texts)
+    if other and year_first not in (form, other):
         form, other, reason = _choose_order(texts, form, other, hints)
         moments = form.moments(texts)
     wrong = moments.null_count - texts.null_count
     if wrong > MOST_WRONG * len(filled):
         return None
     return MomentReading(form, moments, wrong, "" if other else form.order, other, reason)
+
+
+def _vary_plausibly(moments: pa.Array) -> bool:
+    """Whether the days of months have at least as many different values as the years."""
+    return len(pc.unique(pc.day(moments.drop_null()))) >= len(pc.unique(pc.year(moments.drop_null())))
 
 
 def _choose_order(texts: pa.Array, form: MomentForm, other: MomentForm, hints: Collection[str]) -> tuple[MomentForm, MomentForm, str]:
@@ -232,6 +259,11 @@ def _choose_order(texts: pa.Array, form: MomentForm, other: MomentForm, hints: C
     if len(ordered) == 1:
         return ordered[0], second if ordered[0] is first else first, "as its rows are then in order of time"
     return first, second, ""
+
+
+def look_like_moments(filled: pa.Array) -> bool:
+    """Whether nearly all texts are short, and have a year and a time of day, or three numbers of a date, in whatever form."""
+    return share_of_looks(filled, _LIKE_A_MOMENT) >= 1 - MOST_WRONG <= share_of_looks(filled, r"^.{6,40}$")
 
 
 def find_order_conflict(filled: pa.Array) -> tuple[str, str] | None:
@@ -262,9 +294,11 @@ def _is_in_order(moments: pa.Array) -> bool:
 def pattern_form(pattern: str) -> MomentForm:
     """The form of a pattern of Spark, with a group for each part."""
     looks = [
-        _LETTERS.get(part) or "".join(f"[{character}]" for character in part.strip("'"))
-        for part in re.findall(r"'[^']*'|y+|M+|d+|H+|h+|m+|s+|S+|a|X+|.", pattern)
+        _LETTERS.get(part) or "".join(f"\\{character}" if character in "[]" else f"[{character}]" for character in part.strip("'"))
+        for part in re.findall(r"'[^']*'|y+|M+|d+|H+|h+|m+|s+|S+|a|X+|Z|.", pattern.removeprefix("EEE"))
     ]
+    if pattern.startswith("EEE"):
+        looks = ["(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)", *(" +" if look == "[ ]" else look for look in looks)]
     return MomentForm(f"^{''.join(looks)}$", pattern)
 
 
@@ -284,7 +318,7 @@ def patterns() -> list[str]:
     """Patterns of Spark, each with two digits in every part, and with one or two in days and months, or in hours, or in both; of equally
     good ones, an earlier one is taken."""
     spellings = list[str]()
-    for pattern in [f"{date}{time}" for date in _DATES for time in _TIMES] + [*_MONTHS_OF_YEARS, *_FURTHER_ISO]:
+    for pattern in [f"{date}{time}" for date in _DATES for time in _TIMES] + [*_MONTHS_OF_YEARS, *_FURTHER]:
         for date in (pattern, re.sub(r"\bdd\b", "d", re.sub(r"\bMM\b", "M", pattern))):
             spellings += (date, re.sub(r"\b(HH|hh)\b", lambda match: match[1][0], date))
     return list(dict.fromkeys(spellings))
@@ -295,8 +329,9 @@ def _patterns_by_marks() -> dict[str, list[str]]:
     """All patterns by what stands between their digits and letters."""
     by_marks: dict[str, list[str]] = {}
     for pattern in patterns():
-        for zone in ("Z", "+00:00", "-00:00") if "XXX" in pattern else ("",):
-            by_marks.setdefault(_marks(pattern.replace("'", "").replace("XXX", zone)), []).append(pattern)
+        zones = ("Z", "+00:00", "-00:00") if "XXX" in pattern else ("+", "-") if "Z" in pattern else ("",)
+        for zone in zones:
+            by_marks.setdefault(_marks(re.sub("XXX|Z", zone, pattern.replace("'", ""))), []).append(pattern)
     return by_marks
 
 
@@ -305,4 +340,4 @@ def _most_frequent_marks(texts: Sequence[str]) -> str:
 
 
 def _marks(text: str) -> str:
-    return re.sub("[A-Za-z0-9]", "", text)
+    return re.sub("[A-Za-z0-9]", "", re.sub(" +", " ", text))

@@ -22,8 +22,12 @@ HEAD_BYTES = 2**18
 LEAST_LINES = 50
 SEPARATORS = ("\t", ";", "|", ",", " ")
 """In this order, where several score the same: 1,5;2,5 is two numbers."""
-MARKS = ("?", "NA", "N/A", "n/a", "null", "NULL", "None", "nan", "NaN", "\\N", "-", "#N/A")
-"""Texts that stand for a missing value."""
+MARKS = (
+    "?", "NA", "N/A", "n/a", "n.a.", "null", "NULL", "None", "nan", "NaN", "NAN", "-nan", "-NaN", "<NA>", "NaT", "\\N", "-", "--", ".",
+    "..", "#N/A", "#N/A N/A", "#NA", "#DIV/0!", "#VALUE!", "#REF!", "#NAME?", "#NUM!", "#NULL!", "inf", "-inf", "Inf", "-Inf", "Infinity",
+    "-Infinity",
+)  # fmt: skip
+"""Texts that stand for a missing value, and among numbers for one that is none, as a division by zero gives."""
 _RARE = 0.8
 """What the score of blanks and of unusual separators is worth, which often divide values too."""
 _MOST_SCORED = 300

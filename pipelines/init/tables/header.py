@@ -141,8 +141,7 @@ def _comment(read: Sequence[TextRecord], width: int) -> str:
         stand_first = as_wide == [record for record in read[: len(begun)] if record in as_wide]
         if sign.isascii() and len(begun) < len(read) / 2 and 2 * len(as_wide) <= len(begun) and stand_first:
             return sign
-        is_header = begun == read[:1] and len(read) > 1 and _is_row(read[1], columns)
-        if sign.isascii() and len(begun) < len(read) / 10 and columns[0].kind in ("number", "moment") and not is_header:
+        if sign.isascii() and len(begun) < len(read) / 10 and columns[0].kind in ("number", "moment") and not as_wide:
             return sign
     return ""
 

@@ -1,6 +1,7 @@
 """The table of files of JSON: a record a line, or an array of records."""
 
 import json
+import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,9 +10,10 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from pipelines.config.messages.words import name_list
 from pipelines.data.features.auto.column_facts import ColumnFacts, TypedColumn
 from pipelines.errors import SourceError
-from pipelines.init.tables.column_types import type_values
+from pipelines.init.tables.column_types import type_values, without_infinity
 from pipelines.init.tables.csv_table import MOST_BROKEN
 from pipelines.init.tables.header import tensor_column_names
 from pipelines.init.tables.sample import SAMPLE_BYTES, SampledTable, TextSample, even_files, find_encoding, sample_beginning, sample_text
@@ -41,7 +43,7 @@ class _Field(NamedTuple):
 def read_json(paths: list[str], data: str) -> SampledTable:
     """The table. Raises SourceError for files without records, and for many that are none."""
     read = even_files(paths)
-    records, rows, broken = list[dict[str, Any]](), 0.0, 0
+    records, file_rows, rows, broken = list[dict[str, Any]](), list[int](), 0.0, 0
     is_complete, is_document = len(read) == len(paths), False
     for path in read:
         sample = sample_text(path, SAMPLE_BYTES // len(read))
@@ -52,6 +54,7 @@ def read_json(paths: list[str], data: str) -> SampledTable:
         sound = [record for record in parsed if record is not None]
         broken += len(parsed) - len(sound)
         records += sound
+        file_rows.append(len(sound))
         rows += len(sound) / sample.share if sample.share else 0
         is_complete &= sample.is_complete
     if not records and not broken:
@@ -66,16 +69,21 @@ def read_json(paths: list[str], data: str) -> SampledTable:
     read_columns = {path: column for path, column in typed.items() if column.ddl not in NO_TYPES}
     schema = _schema({path: column.ddl for path, column in read_columns.items()})
     select = selecting_query({column.name: ".".join(map(sql_name, path)) for path, column in read_columns.items()})
-    options = {"options": {"multiLine": True}} if is_document else {}
+    flags = {"multiLine": True} if is_document else {}
+    if constants := [name for name, field in zip(new_names, fields, strict=True) if any(map(_is_constant, field.values))]:
+        flags["allowNonNumericNumbers"] = True
+    options = {"options": flags} if flags else {}
     settings = {"format": "json", "path": data, "schema": schema, **options}
     all_rows = round(rows * len(paths) / len(read))
     columns = [ColumnFacts(column) for column in typed.values()]
     raw_by_name = dict(zip(new_names, raw_names, strict=True))
     nested = [column.name for path, column in read_columns.items() if len(path) > 1]
     doubts = [doubt for name, field in zip(raw_names, fields, strict=True) if (doubt := _doubt_of_spellings(name, field))]
+    if constants:
+        doubts.append(f"NaN or Infinity, which is no JSON, is a missing value of {name_list(constants)}, by allowNonNumericNumbers")
     if nested:
         doubts.append(f"objects are taken apart by the query, and the model takes their fields, such as {nested[0]}")
-    return SampledTable(settings, columns, all_rows, is_complete, select=select, broken=share, doubts=tuple(doubts), raw_names=raw_by_name)
+    return SampledTable(settings, columns, all_rows, is_complete, {}, select, share, tuple(doubts), raw_by_name, file_rows=tuple(file_rows))
 
 
 def has_json(path: str) -> bool:
@@ -105,8 +113,21 @@ def read_json_document(sample: TextSample, path: str) -> list[dict[str, Any] | N
     try:
         records = json.loads(sample.data)
     except (ValueError, RecursionError) as error:
+        if _is_array(sample.data.splitlines()[0]):
+            raise SourceError(f'{path} has an array in each line, without names of columns; write objects, such as {{"a": 1}}') from error
         raise SourceError(f"{path} is no JSON: {error}; mend the file") from error
     return [record if isinstance(record, dict) else None for record in records]
+
+
+def _is_constant(value: Any) -> bool:
+    return isinstance(value, float) and not math.isfinite(value)
+
+
+def _is_array(line: bytes) -> bool:
+    try:
+        return isinstance(json.loads(line), list)
+    except (ValueError, RecursionError):
+        return False
 
 
 def _record(line: bytes) -> dict[str, Any] | None:
@@ -154,7 +175,10 @@ def _type(name: str, field: _Field, is_complete: bool) -> TypedColumn:
         return TypedColumn(name, REPEATED, pa.nulls(len(values)))
     kinds = {type(value) for value in values if value is not None}
     if kinds in ({bool}, {str}) or kinds <= {int, float}:  # as those of no value are
-        return type_values(name, values, is_complete)
+        return without_infinity(type_values(name, values, is_complete))
+    if kinds <= {int, float, str}:  # Spark reads all of them as texts
+        texts = [value if value is None or isinstance(value, str) else json.dumps(value) for value in values]
+        return type_values(name, texts, is_complete)
     if kinds == {list}:
         inner = {type(element) for value in values for element in value or ()}
         if inner == {str}:

@@ -29,6 +29,7 @@ from pipelines.data.features.auto.column_facts import (
     many_texts,
     unusable_reason,
 )
+from pipelines.init.tables.date_formats import look_like_moments
 from pipelines.init.tables.sample import SampledTable
 from pipelines.init.tables.target import TargetChoice
 from pipelines.init.tables.time_series import RowOrder, find_panel
@@ -83,7 +84,8 @@ def find_roles(table: SampledTable, target: TargetChoice) -> Roles:
             row_numbers.append(column)
             roles.left_out[column.name] = ROW_NUMBER
         elif is_identifier(column):
-            if column.is_unique and (table.is_complete or has_identifier_name(column)):
+            is_time = column.kind == "text" and look_like_moments(column.filled)  # which a random split would mix
+            if column.is_unique and (table.is_complete or has_identifier_name(column)) and not is_time:
                 identifiers.append(column)
             roles.left_out[column.name] = IDENTIFIER if column.is_unique else many_texts(column.distinct, len(column.filled))
         else:

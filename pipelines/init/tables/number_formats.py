@@ -36,7 +36,7 @@ DECIMAL_POINT, DECIMAL_COMMA = "decimal point", "decimal comma"
 _FIRST = 1_000
 """Texts that show whether a column may be one of numbers."""
 _MARK = f"[{BLANKS}{_APOSTROPHES}{_MINUS}()+.,-]|{'|'.join(f'[{unit}]' if len(unit) == 1 else unit for unit in UNITS)}"
-_MAY_BE_A_NUMBER = f"^(?:{_MARK})*[0-9](?:[0-9]|{_MARK})*(?:[eE][+-]?[0-9]+|[{''.join(SCALES)}])?(?:{_MARK})*$"
+MAY_BE_A_NUMBER = f"^(?:{_MARK})*[0-9](?:[0-9]|{_MARK})*(?:[eE][+-]?[0-9]+|[{''.join(SCALES)}])?(?:{_MARK})*$"
 _LEAST_OF_THREE_DIGITS = 45
 """Numbers with three digits behind each separator, beside whole ones below 1,000, from which on it divides thousands: of as many
 decimals, one ends with a zero, which is not written, with a probability of 99 %."""
@@ -206,7 +206,9 @@ def read_numbers(filled: pa.Array, hints: Collection[str] = ()) -> NumberReading
     first = filled.slice(0, _FIRST)
     words = find_unit_words(filled)
     is_one_unit = len(words) == 1 or (len(words) == 2 and words[0] == f"{words[1]}s")
-    if not len(filled) or not (is_one_unit or share_of_looks(first, _MAY_BE_A_NUMBER) >= 0.9):
+    if not len(filled) or not (is_one_unit or share_of_looks(first, MAY_BE_A_NUMBER) >= 0.9):
+        return None
+    if find_mixed_units(filled):
         return None
     forms = [form for form in _possible_forms(filled, words) if share_of_looks(first, form.look) >= 0.98]
     shares = {form: share_of_looks(filled, form.look) for form in forms}
@@ -229,13 +231,24 @@ def read_numbers(filled: pa.Array, hints: Collection[str] = ()) -> NumberReading
 
 def find_unit_words(filled: pa.Array) -> list[str]:
     """The few words that stand behind nearly all of the texts' numbers, the longest first, such as kg; none, if money or thousands do."""
-    are_marked = share_of_looks(filled.slice(0, _FIRST), _MAY_BE_A_NUMBER) >= 0.9
+    are_marked = share_of_looks(filled.slice(0, _FIRST), MAY_BE_A_NUMBER) >= 0.9
     if are_marked or share_of_looks(filled, _NUMBER_AND_WORD) < 1 - MOST_WRONG or share_of_looks(filled, _CODE) > MOST_WRONG:
         return []
     counts = pc.value_counts(pc.struct_field(pc.extract_regex(filled, _NUMBER_AND_WORD), "word").drop_null()).to_pylist()
     frequent = {count["values"]: count["counts"] for count in counts if count["counts"] > MOST_WRONG * len(filled)}
     are_all = len(frequent) <= _MOST_WORDS and sum(frequent.values()) >= (1 - MOST_WRONG) * len(filled)
     return sorted(frequent, key=lambda word: (-len(word), word)) if are_all else []
+
+
+def find_mixed_units(filled: pa.Array) -> list[str]:
+    """Units of which some texts have one and others another, such as $ and €, or % alone, if other numbers have none; mostly no units."""
+    units = [unit for unit in UNITS if pc.any(pc.match_substring(filled.slice(0, _FIRST), unit)).as_py()]
+    has_unit = {unit: pc.match_substring(filled, unit).to_numpy(zero_copy_only=False) for unit in units}
+    together = [{unit, other} for unit in units for other in units if unit < other and not np.any(has_unit[unit] & has_unit[other])]
+    if together:
+        return [unit for unit in units if any(unit in pair for pair in together)]
+    is_mixed = "%" in units and share_of_looks(filled.filter(pa.array(~has_unit["%"])), "[1-9]") > 0  # as much without %: 0
+    return ["%"] if is_mixed else []
 
 
 def share_of_looks(filled: pa.Array, pattern: str) -> float:

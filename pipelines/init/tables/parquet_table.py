@@ -1,5 +1,7 @@
 """The table of files of Parquet, whose schema they have themselves."""
 
+from collections.abc import Sequence
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -7,7 +9,7 @@ from pipelines.config.messages.words import name_list
 from pipelines.data.features.auto.column_facts import ColumnFacts, convert_column
 from pipelines.data.sources.files.content import file_errors
 from pipelines.errors import SourceError
-from pipelines.init.tables.column_types import type_forms
+from pipelines.init.tables.column_types import type_forms, without_infinity
 from pipelines.init.tables.header import tensor_column_names
 from pipelines.init.tables.sample import PIECES, SAMPLE_BYTES, SampledTable, even_files
 from pipelines.init.tables.sql import renaming_query, sql_name
@@ -43,6 +45,7 @@ def read_parquet(paths: list[str], data: str) -> SampledTable:
     parts, rows = list[pa.Table](), 0
     for path in read:
         with file_errors(path), pq.ParquetFile(path) as file:
+            _check_names(file.schema_arrow.names, path)
             rows += file.metadata.num_rows
             parts.append(sample_row_groups(file, SAMPLE_BYTES // len(read)))
         if parts[-1].schema.names != parts[0].schema.names:
@@ -60,12 +63,24 @@ def read_parquet(paths: list[str], data: str) -> SampledTable:
         table = table.select(list(readable))
     names = dict(zip(table.column_names, tensor_column_names(table.column_names), strict=True))
     converted = [convert_column(names[name], table[name]) for name in table.column_names]
-    columns = [ColumnFacts(column) for column in type_forms(converted)]
+    columns = [ColumnFacts(without_infinity(column)) for column in type_forms(converted)]
     is_complete = len(table) == rows and len(read) == len(paths)
     all_rows = round(rows * len(paths) / len(read))
     raw_names = {new: raw for raw, new in names.items()}
     settings = {"format": "parquet", "path": data, **schema}
-    return SampledTable(settings, columns, all_rows, is_complete, select=renaming_query(names), doubts=doubts, raw_names=raw_names)
+    select, file_rows = renaming_query(names), tuple(map(len, parts))
+    return SampledTable(settings, columns, all_rows, is_complete, {}, select, 0.0, doubts, raw_names, file_rows=file_rows)
+
+
+def _check_names(names: Sequence[str], path: str) -> None:
+    """Raises SourceError for columns that Spark takes for one."""
+    by_name: dict[str, list[str]] = {}
+    for name in names:
+        by_name.setdefault(name.lower(), []).append(name)
+    if equal := next((same for same in by_name.values() if len(same) > 1), None):
+        raise SourceError(
+            f"{path} has columns {' and '.join(equal)}, which ETL takes for one, as it ignores case; rename them where the file is written"
+        )
 
 
 def _spark_type(kind: pa.DataType) -> str:

@@ -42,6 +42,8 @@ class SampledTable:
     """Names of columns in the files, by those that the query gives them."""
     derived: tuple[str, ...] = ()
     """Columns that are in no file: the query makes them of others."""
+    file_rows: tuple[int, ...] = ()
+    """Rows of the sample by file, in the order of the files that were read; empty where nothing asks for them."""
 
     def column(self, name: str) -> ColumnFacts:
         return next(column for column in self.columns if column.name == name)
@@ -136,8 +138,24 @@ def _read_beginning(path: str, most_bytes: int) -> TextSample:
     return TextSample(data[:most_bytes], min(most_bytes / (3 * max(size, 1)), 0.99))
 
 
+GUESSED = ("windows-1252", "iso-8859-1")
+"""Encodings that are assumed of what is not UTF-8."""
+_NO_TEXTS = {
+    b"PK\3\4": "a zip archive, which is not read as a table; unpack it, or rename it to .xlsx if it is a workbook",
+    b"PAR1": "Parquet; rename it to .parquet",
+    b"SQLite format 3": "a database of SQLite; rename it to .sqlite",
+    b"\xfd7zXZ": "compressed by xz, which is not read; unpack it, or compress it by gzip",
+    b"\x1f\x8b": "compressed by gzip; rename it to end in .gz",
+    b"\xd0\xcf\x11\xe0": "a file of an old Office; save it as .xlsx or CSV",
+}
+"""What files are that begin so, and what to do."""
+
+
 def find_encoding(data: bytes, path: str) -> str:
     """The encoding of a text. Raises SourceError for bytes that are no text, or that are text in two encodings."""
+    for start, rule in _NO_TEXTS.items():
+        if data.startswith(start):
+            raise SourceError(f"{path} is {rule}")
     if data.startswith((b"\xff\xfe\0\0", b"\0\0\xfe\xff")):
         raise SourceError(f"{path} is UTF-32, which is not read; save it as UTF-8")
     if data.startswith(_UTF_16):

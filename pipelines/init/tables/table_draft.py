@@ -29,7 +29,7 @@ from pipelines.init.tables.json_table import OBJECTS
 from pipelines.init.tables.keys_and_groups import Roles, find_roles
 from pipelines.init.tables.sample import SampledTable
 from pipelines.init.tables.sql import Query
-from pipelines.init.tables.target import TargetChoice, choose_target
+from pipelines.init.tables.target import SPLIT_COUNT, TargetChoice, choose_target, rare_class_doubts
 from pipelines.init.tables.time_series import RowOrder, SeriesWindows, find_series
 from pipelines.init.tables.trial import Trial, try_models
 
@@ -40,7 +40,7 @@ _MOST_REASONS = 12
 
 def draft_table(request: Request) -> Draft | None:
     """Draft the config of a file or a folder of tables; None for other data. Raises ConfigError or SourceError if they train no model."""
-    table = find_table(request.data, request.skip_rows)
+    table = find_table(request.data, request.skip_rows, request.target)
     if not table:
         return None
     if table.rows < LEAST_ROWS:
@@ -189,7 +189,9 @@ def _split(table: SampledTable, target: TargetChoice, roles: Roles, order: RowOr
     if roles.group:  # whose rows may have several classes, which strata refuse
         return {**shares, "group": roles.group}, f"equal {roles.group} go to one split"
     if fewest := target.fewest_rows(table.rows):
-        reason = f"a class has about {show_count(fewest, 'row')}: each split gets its share of every class"
+        reason = f"a class has about {show_count(fewest, 'row')}: each split gets its share of every class" + (
+            f" of {SPLIT_COUNT} rows or more" if fewest < SPLIT_COUNT else ""
+        )
         return {**shares, "stratify": target.column.name}, reason
     return shares, ""
 
@@ -254,6 +256,8 @@ def _doubts(plan: _Plan, feature_names: Collection[str]) -> Iterator[str]:
     yield from (column.typed.doubt for column in table.columns if column.typed.doubt)
     if table.broken > 0.005:
         yield f"{100 * table.broken:.1f} % of the records are broken and will be refused: source.max_quarantined allows it"
+    if table.is_complete and not table.splits:
+        yield from rare_class_doubts(target)
     yield from roles.doubts
     yield from missing_value_doubts(roles.features, feature_names)
     if leak := leak_doubt(roles.features, target, feature_names):

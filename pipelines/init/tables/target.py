@@ -1,15 +1,15 @@
 """The target: the column to predict, and what kind of value it has."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 import pyarrow.compute as pc
 
-from pipelines.config.messages.words import name_list, suggestion
-from pipelines.data.features.auto.column_facts import ColumnFacts
+from pipelines.config.messages.words import MOST_SHOWN, name_list, show_count, suggestion, verb_for
+from pipelines.data.features.auto.column_facts import ColumnFacts, is_identifier, is_row_number
 from pipelines.data.sources.spark_sql import sql_text
 from pipelines.errors import ConfigError
 from pipelines.init.tables.dialect import MARKS
@@ -25,6 +25,8 @@ MOST_NUMBERED_CLASSES = 20
 RARE_SHARE = 0.05
 """Share of the rows below which a class is rare."""
 _LEAST_ROWS_OF_A_RARE_CLASS = 20
+SPLIT_COUNT = 3
+"""Training, validation and test."""
 FEW_ROWS = 50
 """Rows of a class below which a hash may leave a split without it."""
 _QUANTITY = re.compile(r"rating|score|quality|count|number|amount|age$|years?|hours?|days?|price|stars", re.IGNORECASE)
@@ -85,9 +87,8 @@ def choose_target(table: SampledTable, name: str, data: str) -> tuple[SampledTab
         )
     raw_names = {raw: new for new, raw in table.raw_names.items()}
     if not name:
-        by_lower_case = {column_name.lower(): column_name for column_name in names}
-        named = next((by_lower_case[usual] for usual in NAMES if usual in by_lower_case), "")
-        chosen, why = (named, "by its name") if named else (names[-1], "the last column")
+        chosen = _default_name(names)
+        why = "by its name" if chosen.lower() in NAMES else "the last column"
         doubts: tuple[str, ...] = (f"the target is {chosen}, {why}; for another column, --target NAME",)
     elif "," in name and not _match_name(names, raw_names, name):
         parts = [part.strip() for part in name.split(",") if part.strip()]
@@ -104,7 +105,42 @@ def choose_target(table: SampledTable, name: str, data: str) -> tuple[SampledTab
         f"WHERE {sql_name(chosen)} <> {sql_text(str(value))} to source.query"
         for value, rows in marks
     )
+    doubts += tuple(_doubts_of_identifier(column, table.rows))
     return table, _describe(column, doubts, data)
+
+
+def rare_class_doubts(target: TargetChoice) -> Iterator[str]:
+    """A line about classes with fewer rows than there are splits."""
+    if not target.has_classes:
+        return
+    column = target.column
+    rare = [(value, int(rows)) for value, rows in zip(*column.counts, strict=True) if rows < SPLIT_COUNT]
+    literals = [_show_number(value) if column.kind == "number" else sql_text(str(value)) for value, _ in rare]
+    names = name_list([f"{_show(value)} ({show_count(rows, 'row')})" for value, rows in rare])
+    if not rare:
+        return
+    are = f"{names} of {column.name} {verb_for(len(rare), 'is a class', 'are classes')} of fewer rows than splits, so some split has none"
+    if len(column.counts[0]) - len(rare) < 2:
+        yield f"{are}; give more rows of {verb_for(len(rare), 'it', 'them')}"
+        return
+    named = [*literals[:MOST_SHOWN], *(["..."] if len(literals) > MOST_SHOWN else [])]
+    unequal = f"<> {named[0]}" if len(named) == 1 else f"NOT IN ({', '.join(named)})"
+    without = f"for a model without {verb_for(len(rare), 'it', 'them')}, add WHERE {sql_name(column.name)} {unequal} to source.query"
+    yield f"{are}; {without}"
+
+
+def target_names(table: SampledTable, name: str) -> list[str]:
+    """The columns that `choose_target` would choose, as far as they are some."""
+    names, raw_names = [column.name for column in table.columns], {raw: new for new, raw in table.raw_names.items()}
+    if not name:
+        return [_default_name(names)]
+    parts = [name] if _match_name(names, raw_names, name) else name.split(",")
+    return [match for part in parts if (match := _match_name(names, raw_names, part.strip()))]
+
+
+def _default_name(names: Sequence[str]) -> str:
+    by_lower_case = {name.lower(): name for name in names}
+    return next((by_lower_case[usual] for usual in NAMES if usual in by_lower_case), names[-1])
 
 
 def _match_name(names: Sequence[str], raw_names: Mapping[str, str], name: str) -> str:
@@ -161,6 +197,15 @@ def _merge_spellings(column: ColumnFacts) -> ColumnFacts | None:
     inner = column.typed.sql or "{}"
     doubts = "; ".join(part for part in (column.typed.doubt, doubt) if part)
     return ColumnFacts(replace(column.typed, values=texts, sql=sql.replace("{}", inner), doubt=doubts))
+
+
+def _doubts_of_identifier(column: ColumnFacts, rows: int) -> Iterator[str]:
+    """An assumption about numbers that name rows."""
+    if column.kind == "number" and (is_row_number(column, rows) or is_identifier(column)):
+        yield (
+            f"{column.name} is another whole number in each row, as numbers of rows are, which nothing predicts; if it is one, name "
+            "another target with --target"
+        )
 
 
 def _describe(column: ColumnFacts, doubts: tuple[str, ...], data: str) -> TargetChoice:

@@ -74,7 +74,7 @@ class ColumnFacts:
     def filled(self) -> pa.Array:
         values = self.typed.values
         if pa.types.is_floating(values.type):
-            values = pc.if_else(pc.is_finite(values), values, pa.scalar(None, values.type))
+            values = pc.add(pc.if_else(pc.is_finite(values), values, pa.scalar(None, values.type)), 0.0)  # -0 is 0
         return values.drop_null()
 
     @property
