@@ -47,8 +47,8 @@ from pipelines.launch.training_progress import TrainingProgress
 from pipelines.launch.training_run import _log_model
 from pipelines.launch.verify import _check, _load_digests, _version
 from pipelines.launch.worker import _initial_weights
-from pipelines.monitor.heartbeat import Heartbeat
 from pipelines.monitor.stack_dump import describe_workers, stack
+from pipelines.monitor.worker_heartbeat import Heartbeat
 from pipelines.runtime.weights import model_digest, to_bytes
 from pipelines.tasks.bind import build_task
 from pipelines.tracking.history import TrainingRecord, read_training
@@ -378,7 +378,7 @@ def describe_worker(folder: Path, host: str = "") -> None:
     """Describe a worker, this process, that has a heartbeat."""
     directory = RunDirectory(str(folder))
     name = host or socket.gethostname()
-    with patch("pipelines.monitor.heartbeat.socket.gethostname", lambda: name), Heartbeat(directory, WorkerContext(), 100.0):
+    with patch("pipelines.monitor.worker_heartbeat.socket.gethostname", lambda: name), Heartbeat(directory, WorkerContext(), 100.0):
         pass
     with patch.dict(os.environ):
         os.environ.pop("RAY_ADDRESS", None)

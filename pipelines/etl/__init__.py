@@ -6,7 +6,7 @@
 3.  `identity`   names the version by the identities of its raw tables and by the config.
 4.  `make`       reads the tables, by the room `data.sources`, and runs the query over their views. `windows` adds columns that are
                  made of several rows.
-5.  `judge`      gives every row its split or a reason for refusing it. `quality` decides once whether a row is refused, `splits` give
+5.  `judge`      gives every row its split or a reason for refusing it. `refusals` decides once whether a row is refused, `splits` give
                  it its identity, split, part and position, and `auto_features` chooses encoders for `auto` by a sample of the
                  training split.
 6.  `statistics` of all rows are gathered in one pass, and `judge` fits the encoders on those of the training split. `served_query`

@@ -20,7 +20,7 @@ from pipelines.data.versions.commit import Attempt, Report
 from pipelines.data.versions.manifest import Balance, FittedEncoder, Folds, Manifest, TableBalance, content_digest, split_summaries
 from pipelines.data.versions.schema import schema_to_text
 from pipelines.errors import DatasetError
-from pipelines.etl.quality import reason_lines, share_text
+from pipelines.etl.refusals import reason_lines, share_text
 from pipelines.etl.statistics.gather import RowSummary
 
 log = logging.getLogger(__name__)

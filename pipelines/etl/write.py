@@ -25,9 +25,9 @@ from pipelines.data.versions.manifest import SPLITS, FittedEncoder, tensor_colum
 from pipelines.data.versions.parts import write_part
 from pipelines.data.versions.raw_inputs import MOST_COLUMNS, MOST_ROWS, RAW_ROWS, write_raw_rows
 from pipelines.data.versions.schema import TensorColumn, arrow_schema, from_numpy, to_numpy
-from pipelines.etl.quality import REASON, accepted_rows
 from pipelines.etl.quarantine import Quarantine
-from pipelines.etl.splits.splits import INTERNAL, PART, PLACE, ROW, SPLIT, TRAIN, assign_part, exact_column
+from pipelines.etl.refusals import REASON, accepted_rows
+from pipelines.etl.splits.assignment import INTERNAL, PART, PLACE, ROW, SPLIT, TRAIN, assign_part, exact_column
 from pipelines.etl.statistics.row_sample import abridge
 from pipelines.runtime import philox
 

@@ -12,7 +12,7 @@ import ray.train
 from ray.util.metrics import Gauge
 
 from pipelines.errors import TrainingError
-from pipelines.monitor.heartbeat import Heartbeat
+from pipelines.monitor.worker_heartbeat import Heartbeat
 from pipelines.report.evaluation import archive_name, pack
 from pipelines.tasks.details import EvaluationData
 from pipelines.tasks.metrics.table import Value, numbers_only

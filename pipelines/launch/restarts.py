@@ -24,9 +24,9 @@ from pipelines.data.versions.versions import Version
 from pipelines.errors import LockstepError, TrainingError
 from pipelines.launch.assignment import work
 from pipelines.launch.cluster import Machines, host_names, release
-from pipelines.launch.trainer import Trainer, create_trainer
+from pipelines.launch.ray_trainer import Trainer, create_trainer
 from pipelines.launch.training_progress import TrainingProgress
-from pipelines.monitor.heartbeat import HEARTBEATS, HUNG
+from pipelines.monitor.worker_heartbeat import HEARTBEATS, HUNG
 from pipelines.monitor.worker_monitor import WorkerMonitor, read_beats
 from pipelines.runtime.compat.ray import draining_nodes
 from pipelines.runtime.compat.ray_train import WorkerGroupStartupTimeoutError

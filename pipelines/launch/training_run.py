@@ -19,8 +19,8 @@ from pipelines.launch.cluster import RayOutput, cluster, job_tags, uses_gpus, wa
 from pipelines.launch.initial_weights import InitialWeights, add_digest, has_initial_weights, initial_weights, write_initial_weights
 from pipelines.launch.restarts import forget_messages, train_through_restarts
 from pipelines.launch.training_progress import TrainingProgress, metric_fields, result_line, result_summary
-from pipelines.monitor.heartbeat import HUNG
 from pipelines.monitor.profile import PROFILE
+from pipelines.monitor.worker_heartbeat import HUNG
 from pipelines.report.filing import REPORT, file_report
 from pipelines.report.run_data import INIT_FROM
 from pipelines.runtime.notebook_html import html_summary, metrics_table

@@ -17,14 +17,14 @@ from pipelines.data.versions.versions import Version
 from pipelines.errors import TrainingError
 from pipelines.launch.cluster import cluster, uses_gpus, warn_of_missing_cpus
 from pipelines.launch.initial_weights import InitialWeights, initial_weights, write_initial_weights
+from pipelines.launch.ray_trainer import create_trainer
 from pipelines.launch.restarts import watch
-from pipelines.launch.trainer import create_trainer
 from pipelines.launch.training_progress import TrainingProgress
 from pipelines.launch.worker import ReplayComparison, replay
 from pipelines.runtime.weights import from_bytes, model_digest
 from pipelines.tracking.client import flatten
 from pipelines.tracking.history import TrainingRecord, read_training
-from pipelines.tracking.liveness import MODEL_DIGEST
+from pipelines.tracking.run_heartbeat import MODEL_DIGEST
 from pipelines.tracking.training import run_folder
 from pipelines.train.checkpoint.checkpoint_record import DigestLog, read_digest_log
 from pipelines.train.checkpoint.run_directory import INITIAL, WEIGHTS, RunDirectory

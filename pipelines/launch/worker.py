@@ -22,8 +22,8 @@ from pipelines.config import Config
 from pipelines.errors import ConfigError, CorruptError, DriftError, LockstepError, MismatchError, NonFiniteError
 from pipelines.launch.assignment import Assignment
 from pipelines.launch.reports import Gauges, RankZeroReports, Reports, TrackedReports
-from pipelines.monitor.heartbeat import Heartbeat
 from pipelines.monitor.profile import PROFILE, StepProfiler
+from pipelines.monitor.worker_heartbeat import Heartbeat
 from pipelines.runtime.compat.ray_train import quiet_reports
 from pipelines.runtime.environment import describe_disagreement, installed_versions
 from pipelines.runtime.imports import import_modules

@@ -19,7 +19,7 @@ from ray.exceptions import GetTimeoutError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from pipelines.errors import TrainingError
-from pipelines.monitor.heartbeat import WorkerBeat, describe_position
+from pipelines.monitor.worker_heartbeat import WorkerBeat, describe_position
 from pipelines.monitor.worker_monitor import read_beats
 from pipelines.train.checkpoint.run_directory import PROGRESS, RunDirectory
 

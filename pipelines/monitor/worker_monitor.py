@@ -20,7 +20,7 @@ from statistics import median
 from threading import Thread
 
 from pipelines.errors import LockstepError
-from pipelines.monitor.heartbeat import HEARTBEATS, WorkerBeat, describe_position, newest_group, parse_beat
+from pipelines.monitor.worker_heartbeat import HEARTBEATS, WorkerBeat, describe_position, newest_group, parse_beat
 from pipelines.train.checkpoint.run_directory import DEATHS, RunDirectory
 from pipelines.train.step_clock import BACKWARD, DATA, EXCHANGE, FORWARD, OPTIMIZER
 

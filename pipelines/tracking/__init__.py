@@ -4,7 +4,7 @@
 1. `client`     connects to the tracking server or file, and turns its errors into TrackingErrors.
 2. `naming`     has the names that people meet there, and hides those of machinery; `description` sums a run up in five lines, with the
                 commit of the code.
-3. `liveness`   sends heartbeats, which show the next command whether a run is alive or was killed.
+3. `run_heartbeat` sends heartbeats, which show the next command whether a run is alive or was killed.
 4. `sender`     sends metrics from rank 0 in batches, each point once, across outages and restarts.
 5. `run`        keeps a run alive, and sets its final status.
 6. `training`   opens or resumes the run of a training.
@@ -18,8 +18,8 @@
 from pipelines.tracking.client import check_host, connect_early
 from pipelines.tracking.descriptions import SPARK_APPLICATION, browse_line, describe_etl, describe_training
 from pipelines.tracking.job_runs import baseline_run, etl_run
-from pipelines.tracking.liveness import MODEL_DIGEST
 from pipelines.tracking.models import newest_model
+from pipelines.tracking.run_heartbeat import MODEL_DIGEST
 from pipelines.tracking.sender import Sender, final_point, final_step
 from pipelines.tracking.system import system_metrics
 from pipelines.tracking.tracked_run import is_reachable, tracked_run

@@ -15,7 +15,7 @@ from pipelines.config import Config
 from pipelines.data.versions.versions import Version
 from pipelines.tracking.client import connect, ensure_experiment, log_params, mlflow_errors, training_settings
 from pipelines.tracking.descriptions import run_name
-from pipelines.tracking.liveness import DATASET, HEARTBEAT, check_is_dead, correct_dead_runs, heartbeat
+from pipelines.tracking.run_heartbeat import DATASET, HEARTBEAT, check_is_dead, correct_dead_runs, heartbeat
 from pipelines.tracking.tracked_run import KIND, MlflowRun
 from pipelines.tracking.training import dataset_input, origin_tags, record_resume
 

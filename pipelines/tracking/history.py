@@ -15,7 +15,7 @@ from mlflow.exceptions import MlflowException
 from pipelines.errors import TrackingError
 from pipelines.tracking.client import connect, flatten, mlflow_errors
 from pipelines.tracking.descriptions import HIDDEN, metric_name
-from pipelines.tracking.liveness import is_alive
+from pipelines.tracking.run_heartbeat import is_alive
 from pipelines.tracking.sender import BEST_EPOCH
 from pipelines.tracking.tracked_run import KIND
 from pipelines.tracking.training import IDENTITY

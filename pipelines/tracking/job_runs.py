@@ -17,7 +17,7 @@ from pipelines.data.versions.manifest import Manifest
 from pipelines.data.versions.versions import Version
 from pipelines.tracking.client import connect, ensure_experiment, etl_settings, key, log_params, mlflow_errors
 from pipelines.tracking.descriptions import GIT_COMMIT, git_commit, run_name
-from pipelines.tracking.liveness import DATASET, HEARTBEAT, correct_dead_runs, heartbeat
+from pipelines.tracking.run_heartbeat import DATASET, HEARTBEAT, correct_dead_runs, heartbeat
 from pipelines.tracking.tracked_run import KIND, MlflowRun, tracked_run
 from pipelines.tracking.training import dataset_input, origin_tags
 

@@ -16,7 +16,7 @@ from pipelines.errors import TrackingError
 from pipelines.runtime.interrupts import DeferredSignals, first_signal, mark_done
 from pipelines.tracking.client import connect, mlflow_errors
 from pipelines.tracking.descriptions import DESCRIPTION, artifact_page
-from pipelines.tracking.liveness import HEARTBEAT, beating, describe_beat, is_of_another
+from pipelines.tracking.run_heartbeat import HEARTBEAT, beating, describe_beat, is_of_another
 from pipelines.tracking.sender import Sender
 
 log = logging.getLogger(__name__)

@@ -20,8 +20,8 @@ from pipelines.data.versions.versions import Version
 from pipelines.errors import DatasetError, TrackingError
 from pipelines.tracking.client import connect, ensure_experiment, log_params, mlflow_errors, param_values, training_settings
 from pipelines.tracking.descriptions import GIT_COMMIT, HIDDEN, SPARK_APPLICATION, git_commit, run_name
-from pipelines.tracking.liveness import DATASET, HEARTBEAT, MODEL_DIGEST, check_is_dead, correct_dead_runs, heartbeat
 from pipelines.tracking.models import find_model
+from pipelines.tracking.run_heartbeat import DATASET, HEARTBEAT, MODEL_DIGEST, check_is_dead, correct_dead_runs, heartbeat
 from pipelines.tracking.tracked_run import MlflowRun
 
 log = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ From a batch to new weights:
 3. `passes`            runs forward passes, sets their dtype, and seeds them by step and shard.
 4. `tree_all_reduce`   sums over workers, in a tree that is the same for any number of workers; `dtensor` has what tensors need of which
                        every worker holds a part.
-5. `update`            scales and clips gradients, and steps the optimizer, at the rate of the step.
+5. `optimizers`        scales and clips gradients, and steps the optimizer, at the rate of the step.
 6. `step_statistics`   has flags, result and sums of steps, read from the device a few steps at a time, and rejects NaN and infinite values.
                        `step_clock` measures where their time goes; `shard_balancer` deals shards to workers in proportion to their speed.
 

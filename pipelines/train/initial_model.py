@@ -24,7 +24,7 @@ from pipelines.runtime.compat.torch import BatchNorm
 from pipelines.tasks.base import Batch, Task
 from pipelines.train.buffers import is_single_row_error
 from pipelines.train.fine_tuning import add_adapters, freeze
-from pipelines.train.update import parameter_groups
+from pipelines.train.optimizers import parameter_groups
 
 
 def first_model(settings: Train, task: Task, read_weights: Callable[[], Mapping[str, Tensor]] | None) -> nn.Module:

@@ -14,7 +14,7 @@ from torch import nn
 
 from pipelines import api
 from pipelines.errors import ConfigError
-from pipelines.launch import trainer
+from pipelines.launch import ray_trainer
 
 ROWS = 600
 
@@ -45,7 +45,7 @@ def test_p1_a_frame_becomes_a_model_that_answers_with_frames(
     frame: pd.DataFrame, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LOCKSTEP_HOME", str(tmp_path))
-    monkeypatch.setattr(trainer, "is_own", lambda: False)  # the controller runs in an actor, as on a notebook's Ray
+    monkeypatch.setattr(ray_trainer, "is_own", lambda: False)  # the controller runs in an actor, as on a notebook's Ray
     settings = {"train.workers": 1, "train.epochs": 30}
     spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
     run = api.fit(frame, target="left", overrides=settings, name="churn")

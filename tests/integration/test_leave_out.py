@@ -17,7 +17,7 @@ from unequal import SLOW
 from waiting import wait_until
 
 from pipelines.config import Config
-from pipelines.launch import trainer
+from pipelines.launch import ray_trainer
 from pipelines.launch.training_run import train
 from pipelines.monitor import worker_monitor as worker_watch
 from pipelines.runtime.weights import model_digest
@@ -42,7 +42,7 @@ def nodes() -> list[str]:
 @pytest.fixture
 def slow_node(ray_cluster: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A second node of the tests' Ray, and its id."""
-    monkeypatch.setattr(trainer, "is_own", lambda: False)  # a Ray of our own has one node
+    monkeypatch.setattr(ray_trainer, "is_own", lambda: False)  # a Ray of our own has one node
     monkeypatch.setenv(SLOW, "1")
     before, address = nodes(), ray.get_runtime_context().gcs_address
     command = [sys.executable, "-c", RAY, "start", "--block", "--disable-usage-stats"]

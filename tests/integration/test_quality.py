@@ -4,8 +4,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.errors import QualityError
-from pipelines.etl.quality import REASON, check_quarantined, refuse_unexpected
-from pipelines.etl.splits.splits import add_identity
+from pipelines.etl.refusals import REASON, check_quarantined, refuse_unexpected
+from pipelines.etl.splits.assignment import add_identity
 
 ROWS = [(1, "a"), (2, None), (3, "b"), (None, "c"), (-1, None)]
 

@@ -61,11 +61,11 @@ FAULTS = (
         "tests/unit/test_digest_log.py",
     ),
     Fault(
-        "P6", "pipelines/etl/splits/splits.py", "isnull({column}), {value}' for", "{value}' for",
+        "P6", "pipelines/etl/splits/assignment.py", "isnull({column}), {value}' for", "{value}' for",
         "tests/integration/test_etl_splits.py",
     ),
     Fault(
-        "P6", "pipelines/etl/splits/splits.py", '_hash_with_salt("part", F.col(ROW))', "F.monotonically_increasing_id()",
+        "P6", "pipelines/etl/splits/assignment.py", '_hash_with_salt("part", F.col(ROW))', "F.monotonically_increasing_id()",
         "tests/integration/test_etl_splits.py tests/integration/test_etl_fit.py",
     ),
     Fault(
@@ -79,7 +79,7 @@ FAULTS = (
         "tests/unit/test_tracking.py",
     ),
     Fault(
-        "P7", "pipelines/data/features/numeric.py",
+        "P7", "pipelines/data/features/numbers.py",
         "np.where(np.isnan(values), self.state[\"impute\"], values)", "np.nan_to_num(values)",
         "tests/unit/test_numbers.py",
     ),
@@ -189,7 +189,7 @@ FAULTS = (
         "tests/unit/test_stragglers.py -k standstill",
     ),
     Fault(
-        *("monitor", "pipelines/tracking/liveness.py", "not (is_this_host and not _is_alive_process(beat.process))", "True"),
+        *("monitor", "pipelines/tracking/run_heartbeat.py", "not (is_this_host and not _is_alive_process(beat.process))", "True"),
         "tests/unit/test_tracking.py",
     ),
     Fault(
@@ -198,7 +198,7 @@ FAULTS = (
         "tests/unit/test_stragglers.py -k shards",
     ),
     Fault(
-        *("etl", "pipelines/etl/splits/splits.py",
+        *("etl", "pipelines/etl/splits/assignment.py",
           'hash_share("split", unit)', 'hash_share("split", F.col(ROW))'),
         "tests/integration/test_etl_splits.py -k group",
     ),
@@ -206,9 +206,9 @@ FAULTS = (
         *("etl", "pipelines/etl/quarantine.py", 'row["record_min"] or "", row["count_all"])', 'row["record_min"] or "")'),
         "tests/integration/test_conserved.py -k half",
     ),
-    Fault(*("P3", "pipelines/train/update.py", "(step + 1) / warmup_steps", "step / warmup_steps"), "tests/unit/test_schedules.py"),
+    Fault(*("P3", "pipelines/train/optimizers.py", "(step + 1) / warmup_steps", "step / warmup_steps"), "tests/unit/test_schedules.py"),
     Fault(
-        *("P3", "pipelines/train/update.py", "step // steps_per_epoch // settings.step_epochs", "step // settings.step_epochs"),
+        *("P3", "pipelines/train/optimizers.py", "step // steps_per_epoch // settings.step_epochs", "step // settings.step_epochs"),
         "tests/unit/test_schedules.py",
     ),
     Fault(

@@ -27,10 +27,10 @@ from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.fine_tuning import freeze
 from pipelines.train.initial_model import check_fine_tuning, check_single_rows, has_batch_norm
 from pipelines.train.loop import Loop
+from pipelines.train.optimizers import parameter_groups
 from pipelines.train.run_context import Trained
 from pipelines.train.step_statistics import Flags
 from pipelines.train.strategy import Strategy, create_strategy, strategy_class
-from pipelines.train.update import parameter_groups
 from pipelines.train.workers import WorkerContext
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]

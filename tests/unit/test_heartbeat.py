@@ -20,7 +20,7 @@ from torch import Tensor
 
 from pipelines.errors import TrainingError
 from pipelines.monitor import worker_monitor as worker_watch
-from pipelines.monitor.heartbeat import Heartbeat, _current_line
+from pipelines.monitor.worker_heartbeat import Heartbeat, _current_line
 from pipelines.strategies.sharded.model_parallel import device_mesh
 from pipelines.strategies.sharded.settings import Degrees
 from pipelines.strategies.sharded.stages import receive

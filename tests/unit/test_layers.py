@@ -139,7 +139,7 @@ def test_a_module_imports_only_from_layers_below(file: Path) -> None:
         ("train", "ray"),
         ("train", "pipelines.strategies.parameter_server.worker_loop"),
         ("train", "pipelines.strategies.federated.rounds"),
-        ("train", "pipelines.monitor.heartbeat"),
+        ("train", "pipelines.monitor.worker_heartbeat"),
         ("strategies", "pipelines.launch.reports"),
         ("tasks", "pipelines.data.features.raw"),
         ("launch", "mlflow"),

@@ -13,9 +13,9 @@ from pipelines.applications.language.network import GPT, TokenVocabulary
 from pipelines.config.train.train import Train
 from pipelines.errors import ConfigError
 from pipelines.train.initial_model import check_fine_tuning
+from pipelines.train.optimizers import MATRICES, Muon, hidden_matrices, parameter_groups
 from pipelines.train.step_statistics import Flags
 from pipelines.train.strategy import create_strategy
-from pipelines.train.update import MATRICES, Muon, hidden_matrices, parameter_groups
 from pipelines.train.workers import WorkerContext
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -15,9 +15,9 @@ import torch
 from pipelines.config.train.base import Profile
 from pipelines.errors import TrainingError
 from pipelines.launch.training_run import _profile_lines
-from pipelines.monitor.heartbeat import WorkerBeat, parse_beat
 from pipelines.monitor.profile import StepProfiler
 from pipelines.monitor.stack_dump import describe_worker, describe_workers, remote_stack, stack
+from pipelines.monitor.worker_heartbeat import WorkerBeat, parse_beat
 from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.step_clock import StepClock
 

@@ -11,7 +11,7 @@ from waiting import wait_until
 
 from pipelines.launch.reports import REPLACED_EXIT_CODE, RankZeroReports, TrackedReports
 from pipelines.launch.worker_failures import DeathRecorder
-from pipelines.monitor.heartbeat import Heartbeat
+from pipelines.monitor.worker_heartbeat import Heartbeat
 from pipelines.report.evaluation import archive_name
 from pipelines.report.run_data import TrainingAttempt
 from pipelines.tasks.details import EvaluationData

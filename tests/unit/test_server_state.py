@@ -33,8 +33,8 @@ from pipelines.strategies.parameter_server.watermarks import Watermarks
 from pipelines.strategies.parameter_server.worker_loop import Streams, WorkerLoop
 from pipelines.tasks.base import Batch
 from pipelines.train.exact.exact import Exact
+from pipelines.train.optimizers import learning_rate
 from pipelines.train.step_statistics import Flags
-from pipelines.train.update import learning_rate
 from pipelines.train.workers import WorkerContext
 
 SHARDS, STEPS = 4, 6

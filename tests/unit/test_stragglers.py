@@ -16,7 +16,7 @@ from groups import run_group
 
 from pipelines.monitor import worker_monitor
 from pipelines.monitor import worker_monitor as worker_watch
-from pipelines.monitor.heartbeat import Heartbeat, WorkerBeat, newest_group, parse_beat
+from pipelines.monitor.worker_heartbeat import Heartbeat, WorkerBeat, newest_group, parse_beat
 from pipelines.monitor.worker_monitor import HangDetector, Stragglers, compare
 from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.step_clock import StepClock

@@ -40,12 +40,12 @@ from pipelines.launch import restarts
 from pipelines.launch.training_run import Result
 from pipelines.notebook.fitted_model import FittedModel
 from pipelines.runtime.interrupts import handle_signals
-from pipelines.tracking import liveness
+from pipelines.tracking import run_heartbeat
 from pipelines.tracking.client import connect, key, training_settings
 from pipelines.tracking.descriptions import experiment_page
 from pipelines.tracking.history import history as recorded_history
 from pipelines.tracking.history import read_training
-from pipelines.tracking.liveness import DEAD_SECONDS, HEARTBEAT
+from pipelines.tracking.run_heartbeat import DEAD_SECONDS, HEARTBEAT
 from pipelines.tracking.tracked_run import KIND
 from pipelines.tracking.training import FOLDER
 
@@ -129,9 +129,9 @@ def test_a_page_is_a_file_also_where_its_folders_have_blanks(version: Version, t
 
 
 def test_a_machine_that_gets_another_name_is_not_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    tags = {HEARTBEAT: liveness.heartbeat()}
+    tags = {HEARTBEAT: run_heartbeat.heartbeat()}
     monkeypatch.setattr(socket, "gethostname", lambda: "laptop.elsewhere")
-    assert liveness.is_alive(tags) and not liveness.is_of_another(tags)
+    assert run_heartbeat.is_alive(tags) and not run_heartbeat.is_of_another(tags)
 
 
 def test_what_people_see_of_a_run(uri: str, version: Version) -> None:
@@ -307,8 +307,8 @@ def test_a_command_leaves_a_run_alone_that_another_one_has_resumed(
     run = begin(uri, version, "taken over")
     tags = {HEARTBEAT: json.dumps({"time": time.time(), "host": "elsewhere", "process": 1})}
     run.tag(tags)
-    monkeypatch.setattr(liveness, "BEAT_SECONDS", 0.02)
-    with liveness.beating(run.client, run.run_id):
+    monkeypatch.setattr(run_heartbeat, "BEAT_SECONDS", 0.02)
+    with run_heartbeat.beating(run.client, run.run_id):
         wait_until(lambda: "heartbeat" not in {thread.name for thread in enumerate_threads()}, "the heartbeat to end")
     run.end("KILLED")
     stored_run = MlflowClient(uri).get_run(run.run_id)

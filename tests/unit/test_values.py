@@ -19,7 +19,7 @@ from pipelines.config.serving import Registry
 from pipelines.data.versions.schema import FIRST
 from pipelines.launch.reports import TrackedReports
 from pipelines.launch.training_progress import metric_fields, result_summary
-from pipelines.monitor.heartbeat import Heartbeat
+from pipelines.monitor.worker_heartbeat import Heartbeat
 from pipelines.report.evaluation import SplitEvaluation
 from pipelines.report.figures.canvas import UndefinedError
 from pipelines.report.figures.classes import calibration

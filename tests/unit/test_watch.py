@@ -20,7 +20,7 @@ from waiting import wait_until
 
 from pipelines.errors import TrainingError
 from pipelines.launch import restarts
-from pipelines.launch.trainer import _NOT_NEEDED, Trainer
+from pipelines.launch.ray_trainer import _NOT_NEEDED, Trainer
 from pipelines.launch.training_progress import TrainingProgress
 from pipelines.train.checkpoint.run_directory import ATTEMPT, PROGRESS, STOP, RunDirectory
 
@@ -42,7 +42,7 @@ def test_nobody_is_asked_for_machines_where_none_can_come(
     address: str, workers: int | tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     requests: list[str] = []
-    monkeypatch.setattr("pipelines.launch.trainer.is_own", lambda: False)  # other tests of this process may have one
+    monkeypatch.setattr("pipelines.launch.ray_trainer.is_own", lambda: False)  # other tests of this process may have one
     monkeypatch.setenv("RAY_ADDRESS", address)
     monkeypatch.setattr(TrainAutoscalingCoordinatorClient, "send_resource_request", lambda *_: requests.append("for machines"))
     monkeypatch.setattr(TrainAutoscalingCoordinatorClient, "cancel_resource_request", lambda *_: requests.append("for none"))

@@ -16,10 +16,10 @@ from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.evaluate import Evaluation
 from pipelines.train.loop import Loop
+from pipelines.train.optimizers import WeightAverage
 from pipelines.train.run_context import Trained
 from pipelines.train.step_statistics import Flags
 from pipelines.train.strategy import Strategy, create_strategy
-from pipelines.train.update import WeightAverage
 from pipelines.train.workers import WorkerContext
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]

@@ -22,7 +22,7 @@ class NumericSettings(EncoderSettings):
 class StandardizeSettings(NumericSettings):
     """(x − mean) / standard deviation, as float32."""
 
-    implementation: ClassVar[str] = "pipelines.data.features.numeric:Standardize"
+    implementation: ClassVar[str] = "pipelines.data.features.numbers:Standardize"
     kind_of_values: ClassVar[str] = "number"
     encoder: Literal["standardize"] = "standardize"
 
@@ -30,7 +30,7 @@ class StandardizeSettings(NumericSettings):
 class MinMaxSettings(NumericSettings):
     """(x − min) / (max − min), as float32."""
 
-    implementation: ClassVar[str] = "pipelines.data.features.numeric:MinMax"
+    implementation: ClassVar[str] = "pipelines.data.features.numbers:MinMax"
     kind_of_values: ClassVar[str] = "number"
     encoder: Literal["minmax"] = "minmax"
 
@@ -38,7 +38,7 @@ class MinMaxSettings(NumericSettings):
 class Log1pSettings(NumericSettings):
     """sign(x) · log(1 + |x|), as float32."""
 
-    implementation: ClassVar[str] = "pipelines.data.features.numeric:Log1p"
+    implementation: ClassVar[str] = "pipelines.data.features.numbers:Log1p"
     kind_of_values: ClassVar[str] = "number"
     encoder: Literal["log1p"] = "log1p"
 
@@ -46,7 +46,7 @@ class Log1pSettings(NumericSettings):
 class QuantileSettings(NumericSettings):
     """Number of the quantile bin of x, an int32 to embed. NULL has a bin of its own unless `impute` is set."""
 
-    implementation: ClassVar[str] = "pipelines.data.features.numeric:Quantile"
+    implementation: ClassVar[str] = "pipelines.data.features.numbers:Quantile"
     kind_of_values: ClassVar[str] = "category"
     encoder: Literal["quantile"] = "quantile"
     impute: Literal["mean", "median", "none"] | float = "none"
@@ -58,7 +58,7 @@ class QuantileSettings(NumericSettings):
 class NormalQuantileSettings(NumericSettings):
     """The value of the standard normal distribution at the quantile of x, as float32: the encoded column is normally distributed."""
 
-    implementation: ClassVar[str] = "pipelines.data.features.numeric:NormalQuantile"
+    implementation: ClassVar[str] = "pipelines.data.features.numbers:NormalQuantile"
     kind_of_values: ClassVar[str] = "number"
     encoder: Literal["normal_quantile"] = "normal_quantile"
     quantiles: Annotated[int, Field(ge=2, le=10_000)] = 1_000
@@ -68,7 +68,7 @@ class NormalQuantileSettings(NumericSettings):
 class RobustSettings(NumericSettings):
     """z / √(1 + (z / 3)²) of z = (x − median) / interquartile range, as float32 from −3 to 3 (Holzmüller et al. 2024)."""
 
-    implementation: ClassVar[str] = "pipelines.data.features.numeric:Robust"
+    implementation: ClassVar[str] = "pipelines.data.features.numbers:Robust"
     kind_of_values: ClassVar[str] = "number"
     encoder: Literal["robust"] = "robust"
 
@@ -77,7 +77,7 @@ class FourierSettings(NumericSettings):
     """Fourier features (Tancik et al. 2020): sine and cosine of standardised columns at random frequencies, a float32 vector.
     `impute` applies to each column separately."""
 
-    implementation: ClassVar[str] = "pipelines.data.features.numeric:Fourier"
+    implementation: ClassVar[str] = "pipelines.data.features.numbers:Fourier"
     kind_of_values: ClassVar[str] = "vector"
     encoder: Literal["fourier"] = "fourier"
     impute: Literal["mean", "median", "none"] | float = "none"
@@ -101,7 +101,7 @@ class IdentitySettings(NumericSettings):
     """The number or array of numbers, unchanged. Floating-point numbers become float32; integers keep their type, unless `impute` is
     `keep`."""
 
-    implementation: ClassVar[str] = "pipelines.data.features.numeric:Identity"
+    implementation: ClassVar[str] = "pipelines.data.features.numbers:Identity"
     kind_of_values: ClassVar[str] = "number"
     encoder: Literal["identity"] = "identity"
     shape: tuple[PositiveInt, ...] = ()

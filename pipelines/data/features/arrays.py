@@ -15,7 +15,7 @@ import pyarrow.types as types
 
 from pipelines.data.features.base import MOMENTS, Encoder, Input, tensors_with_nulls
 from pipelines.data.features.media_files import JPEG, PNG, UPRIGHT, orientation, picture_fault, turn
-from pipelines.data.features.numeric import identity_dtype
+from pipelines.data.features.numbers import identity_dtype
 from pipelines.data.features.raw import is_list, is_number, numbers
 from pipelines.data.versions.schema import Role, TensorColumn
 

@@ -25,7 +25,15 @@ from pipelines.data.versions.manifest import FittedEncoder, Folds, tensor_column
 from pipelines.data.versions.parts import RowGroup
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.errors import SourceError
-from pipelines.etl.splits.splits import FOLDS, check_groups_have_one_value, exact_column, hash_share, split_hash, stratum_hash, time_fold
+from pipelines.etl.splits.assignment import (
+    FOLDS,
+    check_groups_have_one_value,
+    exact_column,
+    hash_share,
+    split_hash,
+    stratum_hash,
+    time_fold,
+)
 from pipelines.etl.splits.strata import HASH_BITS, STRATUM, Stratum, apportion, find_limits
 
 _LIMITS = "__limits"

@@ -13,8 +13,8 @@ from pyspark.sql import functions as F
 from pipelines.config.dataset.dataset import ByColumn, ByFraction, ByTime, Dataset
 from pipelines.data.versions.manifest import SPLITS, Shares
 from pipelines.errors import SourceError
-from pipelines.etl.quality import accepted_rows
-from pipelines.etl.splits.splits import SPLIT, TRAIN, VALIDATION, exact_column, split_hash
+from pipelines.etl.refusals import accepted_rows
+from pipelines.etl.splits.assignment import SPLIT, TRAIN, VALIDATION, exact_column, split_hash
 
 SAID, SAID_OF_ASKED = 0.03, 0.5
 """A difference from which it is said: of the rows, or of the share that was asked for where chance does not explain it."""

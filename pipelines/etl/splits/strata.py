@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 
 from pipelines.data.versions.manifest import SPLITS
 from pipelines.errors import SourceError
-from pipelines.etl.quality import accepted_rows
+from pipelines.etl.refusals import accepted_rows
 
 STRATUM, FIRST_CUT, SECOND_CUT = "__stratum", "__first_cut", "__second_cut"
 """Columns of the cuts: the hash of a stratum's value, and the hashes from which a row is not in train, and not in validation."""

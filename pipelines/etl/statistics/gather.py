@@ -23,8 +23,8 @@ from pipelines.data.features.text_pieces import term_rule
 from pipelines.data.sources.spark_sql import quote_name
 from pipelines.data.versions.data_profile import TEXT_LENGTH, ValueCounts
 from pipelines.data.versions.manifest import SPLITS
-from pipelines.etl.quality import REASON
-from pipelines.etl.splits.splits import ALIKE, ROW, SPLIT, raw_schema
+from pipelines.etl.refusals import REASON
+from pipelines.etl.splits.assignment import ALIKE, ROW, SPLIT, raw_schema
 from pipelines.etl.statistics import leakage, row_sample, value_counts
 from pipelines.etl.statistics.partition import (
     GATHERED,

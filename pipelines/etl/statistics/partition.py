@@ -21,8 +21,8 @@ from pipelines.data.features.raw import missing_values, null_invalid
 from pipelines.data.features.statistics import Accumulator, combine_summaries
 from pipelines.data.features.text_pieces import term_rule
 from pipelines.data.versions.manifest import SPLITS
-from pipelines.etl.quality import REASON
-from pipelines.etl.splits.splits import ALIKE, ROW, SPLIT, TRAIN
+from pipelines.etl.refusals import REASON
+from pipelines.etl.splits.assignment import ALIKE, ROW, SPLIT, TRAIN
 from pipelines.etl.statistics import leakage, row_sample, value_counts
 
 Needs = dict[str, frozenset[str]]

@@ -160,8 +160,8 @@ def _doubt_of_text(name: str, filled: pa.Array) -> str:
             return f"{name} is text, since some of its numbers have % and others none; for shares of 1, write {share} in source.query"
         return f"{name} is text, since different units stand beside its numbers: {', '.join(units)}"
     if share_of_looks(filled, _DURATION) >= 1 - MOST_WRONG:
-        units = (3600, 60, 1)[: filled[0].as_py().count(":") + 1]
-        parts = (f"{unit} * try_cast(split_part({sql_name(name)}, ':', {place}) AS double)" for place, unit in enumerate(units, 1))
+        unit_seconds = (3600, 60, 1)[: filled[0].as_py().count(":") + 1]
+        parts = (f"{unit} * try_cast(split_part({sql_name(name)}, ':', {place}) AS double)" for place, unit in enumerate(unit_seconds, 1))
         return (
             f"{name} is text, since {filled[0]} is a time of day or a duration, and no number; for its seconds, write "
             f"{' + '.join(parts)} in source.query"

@@ -25,8 +25,8 @@ from pipelines.data.sources.text.csv import Csv
 from pipelines.data.sources.text.parsed import parse_schema
 from pipelines.data.sources.text.records import cut, split_fields
 from pipelines.errors import ConfigError
-from pipelines.etl.quality import REASON, refuse_unexpected
-from pipelines.etl.splits.splits import exact_column
+from pipelines.etl.refusals import REASON, refuse_unexpected
+from pipelines.etl.splits.assignment import exact_column
 from pipelines.etl.windows import add_windows
 from pipelines.runtime.compat.spark import query_execution
 from pipelines.serving.batch.fetched_model import Model

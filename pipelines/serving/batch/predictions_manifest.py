@@ -31,7 +31,7 @@ from pipelines.data.versions.raw_inputs import Sources, read_sources, source_sum
 from pipelines.data.versions.storage import seal, unseal
 from pipelines.data.versions.versions import confirmation_time
 from pipelines.errors import CorruptError, DatasetError
-from pipelines.etl.quality import reason_lines
+from pipelines.etl.refusals import reason_lines
 
 FORMAT = 1
 _SNAPSHOT = re.compile(r"[0-9a-f]{12}")

@@ -13,8 +13,8 @@ from pyspark import SparkFiles, TaskContext
 from pipelines.data.features import refusal_kind
 from pipelines.data.versions import storage
 from pipelines.data.versions.commit import Attempt, Report
-from pipelines.etl.quality import REASON
 from pipelines.etl.quarantine import Quarantine
+from pipelines.etl.refusals import REASON
 from pipelines.serving.model.column_casts import drop_value
 from pipelines.serving.model.predictor import REFUSED
 from pipelines.serving.model.process import ModelProcess, Takes

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from pipelines.data.features import restore_encoder
-from pipelines.data.features.numeric import Identity, Log1p, MinMax, NumberEncoder, Standardize
+from pipelines.data.features.numbers import Identity, Log1p, MinMax, NumberEncoder, Standardize
 from pipelines.data.versions.manifest import Manifest
 from pipelines.data.versions.schema import schema_from_text
 from pipelines.serving.model.predictor import feature_encoders

@@ -20,7 +20,7 @@ from mlflow.exceptions import MlflowException
 
 from pipelines.errors import TrackingError
 from pipelines.tracking.client import mlflow_errors
-from pipelines.tracking.liveness import DEAD_SECONDS, HEARTBEAT, describe_beat, heartbeat, is_alive
+from pipelines.tracking.run_heartbeat import DEAD_SECONDS, HEARTBEAT, describe_beat, heartbeat, is_alive
 
 CHAMPION = "champion"
 STATE, PREVIOUS = "lockstep.promotion", "lockstep.previous"

@@ -25,9 +25,9 @@ from pipelines.data.sources.tables import read_tables
 from pipelines.errors import ConfigError, DatasetError
 from pipelines.etl.identity import check_unchanged, collect_sources, version_name
 from pipelines.etl.judge import judge
-from pipelines.etl.quality import accepted_rows
 from pipelines.etl.query import analyse, run_query
-from pipelines.etl.splits.splits import INTERNAL, ROW, SPLIT, TEST, content_order
+from pipelines.etl.refusals import accepted_rows
+from pipelines.etl.splits.assignment import INTERNAL, ROW, SPLIT, TEST, content_order
 from pipelines.serving.model.column_casts import misfits, schema_of_values
 from pipelines.serving.model.process import ModelProcess
 from pipelines.serving.registry.champion_comparison import ComparisonTarget, bootstrap_comparison

@@ -37,8 +37,8 @@ from pipelines.spark.session import restored_settings, session, temporary_cache
 from pipelines.tracking.client import connect, mlflow_errors
 from pipelines.tracking.descriptions import GIT_COMMIT, git_commit
 from pipelines.tracking.history import check_is_not_deleted, read_training
-from pipelines.tracking.liveness import MODEL_DIGEST
 from pipelines.tracking.models import find_model
+from pipelines.tracking.run_heartbeat import MODEL_DIGEST
 from pipelines.tracking.training import reasons
 
 log = logging.getLogger(__name__)

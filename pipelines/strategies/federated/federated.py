@@ -22,12 +22,12 @@ from pipelines.strategies.federated.settings import Settings
 from pipelines.strategies.replica import SUMS, ModelMeans, ModelState, Outer, Replica
 from pipelines.tasks.base import Batch, Task
 from pipelines.train.exact.exact import CUBLAS, check_model, require_deterministic_kernels
+from pipelines.train.optimizers import Update
 from pipelines.train.passes import choose_precision, copy_aligned
 from pipelines.train.run_context import train_order
 from pipelines.train.step_clock import EXCHANGE, StepClock
 from pipelines.train.step_statistics import Flags, StepResult, gather_replicas
 from pipelines.train.strategy import Strategy
-from pipelines.train.update import Update
 from pipelines.train.workers import WorkerContext
 
 

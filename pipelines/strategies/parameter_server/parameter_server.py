@@ -41,11 +41,11 @@ from pipelines.tasks.base import Batch, Task, row_count
 from pipelines.train.exact.exact import Exact
 from pipelines.train.fine_tuning import freeze
 from pipelines.train.initial_model import meta_model
+from pipelines.train.optimizers import mean_factor, rescale
 from pipelines.train.passes import seed
 from pipelines.train.run_context import RunContext
 from pipelines.train.step_statistics import REMEDY
 from pipelines.train.strategy import ConsistentPoint
-from pipelines.train.update import mean_factor, rescale
 from pipelines.train.workers import WorkerContext
 
 log = logging.getLogger(__name__)

@@ -20,10 +20,10 @@ from pipelines.strategies.sharded.stages import Pipeline, broadcast_from, check_
 from pipelines.tasks.base import Batch, Task, row_count
 from pipelines.train.buffers import ModelBuffers
 from pipelines.train.dtensor import full_tensor
+from pipelines.train.optimizers import Update
 from pipelines.train.passes import seed, split
 from pipelines.train.step_clock import EXCHANGE, OTHER
 from pipelines.train.step_statistics import Flags, StepResult, gather_replicas
-from pipelines.train.update import Update
 from pipelines.train.workers import WorkerContext
 
 

@@ -38,11 +38,11 @@ from pipelines.strategies.sharded.settings import Settings
 from pipelines.tasks.base import Batch, Task, row_count
 from pipelines.train.buffers import ModelBuffers, convert_sync_batch_norm
 from pipelines.train.dtensor import full_tensor
+from pipelines.train.optimizers import Update
 from pipelines.train.passes import loss_and_weight, seed, split
 from pipelines.train.step_clock import FORWARD
 from pipelines.train.step_statistics import FLAGS, Flags, StepResult
 from pipelines.train.strategy import Strategy
-from pipelines.train.update import Update
 from pipelines.train.workers import Mesh, WorkerContext
 
 _LENT_ROWS = 2

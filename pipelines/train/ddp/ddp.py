@@ -16,12 +16,12 @@ from pipelines.tasks.base import Batch, Task, row_count
 from pipelines.train.buffers import ModelBuffers, convert_sync_batch_norm
 from pipelines.train.ddp.compression import HOOKS, ErrorFeedback
 from pipelines.train.ddp.settings import Settings
+from pipelines.train.optimizers import Update
 from pipelines.train.passes import Precision, loss_and_weight, seed, split
 from pipelines.train.step_clock import EXCHANGE, FORWARD
 from pipelines.train.step_statistics import FLAGS, Flags, StepResult
 from pipelines.train.strategy import Strategy
 from pipelines.train.tree_all_reduce import TreeAllReduce
-from pipelines.train.update import Update
 from pipelines.train.workers import WorkerContext
 
 _CPU_BUCKET_MB = 25

@@ -22,11 +22,11 @@ from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch, Task, row_count
 from pipelines.train.buffers import ModelBuffers
 from pipelines.train.exact.gradient_reducer import GradientReducer
+from pipelines.train.optimizers import Update
 from pipelines.train.passes import Passes, copy_aligned, seed
 from pipelines.train.step_clock import EXCHANGE
 from pipelines.train.step_statistics import FLAGS, Flags, StepResult
 from pipelines.train.strategy import Strategy
-from pipelines.train.update import Update
 from pipelines.train.workers import WorkerContext
 
 CUBLAS = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}

@@ -28,7 +28,7 @@ from pipelines.config.dataset.dataset import MOST_REPEATS, ByColumn, ByFold, ByF
 from pipelines.data.sources.spark_sql import quote_name, sql_text
 from pipelines.data.versions.manifest import SPLITS
 from pipelines.errors import ConfigError, SourceError
-from pipelines.etl.quality import REASON, accepted_rows, refuse
+from pipelines.etl.refusals import REASON, accepted_rows, refuse
 from pipelines.etl.splits.strata import FIRST_CUT, HASH_BITS, SECOND_CUT, STRATUM, Cuts, find_cuts
 
 ROW, SPLIT, PART, PLACE, ALIKE = ("__row", "__split", "__part", "__place", "__alike")
