@@ -9,6 +9,6 @@
 4. `target` chooses the target. `keys_and_groups` sorts the other columns into features, keys, groups and those that are left out, by how
    rows repeat or resemble each other. `time_series` finds out whether the target depends on its past.
 5. `features_and_task` gives each column its encoders, by the rules of the room `data.features`, which `auto` shares, and a text its
-   terms. A `trial` of models, which `trial_inputs` feeds, decides on the task and its training, unless the columns do.
+   terms. A `trial` of the `trial_models`, which `trial_inputs` feeds, decides on the task and its training, unless the columns do.
 6. `table_draft` puts all of it together: the split, the query as `sql`, and what `data_checks` says of leaks and impossible values.
 """

@@ -21,7 +21,6 @@ from pipelines.init.tables.features_and_task import (
     table_features,
     table_task,
     task_and_training,
-    trial_models,
 )
 from pipelines.init.tables.find_table import find_table
 from pipelines.init.tables.header import section_name
@@ -32,6 +31,7 @@ from pipelines.init.tables.sql import Query
 from pipelines.init.tables.target import SPLIT_COUNT, TargetChoice, choose_target, rare_class_doubts
 from pipelines.init.tables.time_series import RowOrder, SeriesWindows, find_series
 from pipelines.init.tables.trial import Trial, try_models
+from pipelines.init.tables.trial_models import trial_models
 
 _SMALL = 2_000
 """Rows below which validation and test need more than a tenth each."""
