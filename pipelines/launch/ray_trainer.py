@@ -16,7 +16,7 @@ from pipelines.data.versions.versions import Version
 from pipelines.launch.assignment import PACKAGES, Assignment
 from pipelines.launch.own_ray import is_own
 from pipelines.launch.worker_failures import DeathRecorder
-from pipelines.runtime.compat.ray_train import ElasticScalingPolicy, FixedScalingPolicy, ScalingPolicy, in_process_controller
+from pipelines.runtime.compat.ray_train import ElasticScalingPolicy, FixedScalingPolicy, ScalingPolicy, local_controller
 from pipelines.runtime.environment import installed_versions
 from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.strategy import strategy_class
@@ -57,7 +57,7 @@ class Trainer(TorchTrainer):
             parts["scaling_policy"] = _scaling_on_existing_machines(self.scaling_config)
         if self._left_out and self.scaling_config.elasticity_enabled:  # type: ignore[attr-defined]  # as below
             parts["scaling_policy"] = _scaling_without(self._left_out, self.scaling_config)
-        run_controller = in_process_controller() if is_own() else None
+        run_controller = local_controller() if is_own() else None
         if run_controller is None:
             return super()._initialize_and_run_controller(**parts)  # type: ignore[misc]
         os.environ.setdefault("RAY_TRAIN_ENABLE_CONTROLLER_STRUCTURED_LOGGING", "0")  # `RayOutput` keeps what it logs

@@ -1,4 +1,4 @@
-"""What people read in MLflow: names of runs, of tags and metrics that its lists hide, the address of an experiment's page; and the
+"""Texts that people read in MLflow: names of runs, of tags and metrics that its lists hide, the address of an experiment's page; and the
 description of a run in Markdown: its result, its data and its pages, in five lines."""
 
 import os

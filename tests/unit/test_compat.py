@@ -65,13 +65,13 @@ def test_ray_without_its_switch_does_not_start(monkeypatch: pytest.MonkeyPatch) 
         pass
 
 
-def scaled() -> bool:
+def scale_one_by_one() -> bool:
     tensor = torch.tensor([1.5, -2.0])
     torch_compat.scale_tensors([tensor], torch.tensor(0.1))
     return torch.equal(tensor, torch.tensor([1.5, -2.0]) * torch.tensor(0.1))
 
 
-def entered(block: Callable[[], AbstractContextManager[None]]) -> Callable[[], bool]:
+def enters(block: Callable[[], AbstractContextManager[None]]) -> Callable[[], bool]:
     """Whether a block can be entered and left."""
 
     def enter() -> bool:
@@ -81,7 +81,7 @@ def entered(block: Callable[[], AbstractContextManager[None]]) -> Callable[[], b
     return enter
 
 
-def called(call: Callable[[], None]) -> Callable[[], bool]:
+def ends(call: Callable[[], None]) -> Callable[[], bool]:
     """Whether a call ends without an error."""
 
     def run() -> bool:
@@ -92,29 +92,29 @@ def called(call: Callable[[], None]) -> Callable[[], bool]:
 
 
 ORDINARY_WAYS: dict[str, tuple[Any, str, Callable[[], object]]] = {
-    "a process more": (Node, "start_api_server", entered(ray_compat.few_daemons)),
-    "as it will": (services, "start_ray_process", entered(lambda: ray_compat.waiting_workers(2))),
-    "for 30 s": (services, "get_node", entered(lambda: ray_compat.patient_start(lambda: 1.0))),
-    "one after another": (Node, "kill_all_processes", entered(lambda: ray_compat.shutdown_by(lambda: None))),
-    "prints all lines": (worker, "print_to_stdstream", entered(lambda: ray_compat.filtered_output(lambda data: []))),
+    "a process more": (Node, "start_api_server", enters(ray_compat.few_daemons)),
+    "as it will": (services, "start_ray_process", enters(lambda: ray_compat.waiting_workers(2))),
+    "for 30 s": (services, "get_node", enters(lambda: ray_compat.patient_start(lambda: 1.0))),
+    "one after another": (Node, "kill_all_processes", enters(lambda: ray_compat.shutdown_by(lambda: None))),
+    "prints all lines": (worker, "print_to_stdstream", enters(lambda: ray_compat.filtered_output(lambda data: []))),
     "before Ray removes": (state.GlobalState, "get_draining_nodes", lambda: ray_compat.draining_nodes() == set()),
-    "a line for every report": (context, "logger", called(ray_train.quiet_reports)),
-    "one by one": (torch, "_foreach_mul_", scaled),
+    "a line for every report": (context, "logger", ends(ray_train.quiet_reports)),
+    "one by one": (torch, "_foreach_mul_", scale_one_by_one),
     "in every process": (torch._compile, "_disable_dynamo", lambda: torch_compat.outside_of_graphs(len)([1, 2]) == 2),
-    "for 30 minutes": (distributed_c10d, "_get_default_timeout", entered(lambda: torch_compat.timeout_of_new_groups(1.0))),
+    "for 30 minutes": (distributed_c10d, "_get_default_timeout", enters(lambda: torch_compat.timeout_of_new_groups(1.0))),
     "are not known": (torch._C._distributed_c10d, "_dump_fr_trace_json", lambda: torch_compat.last_collectives(3) == []),
-    "no snapshot": (torch.cuda.memory, "_dump_snapshot", called(lambda: torch_compat.write_memory_snapshot("nowhere"))),
-    "imports matplotlib": (RequirementCache, "_check_available", entered(torchmetrics.skipped_optional_packages)),
+    "no snapshot": (torch.cuda.memory, "_dump_snapshot", ends(lambda: torch_compat.write_memory_snapshot("nowhere"))),
+    "imports matplotlib": (RequirementCache, "_check_available", enters(torchmetrics.skipped_optional_packages)),
     "compares the requirements": (
         *(environment, "warn_dependency_requirement_mismatches"),
-        entered(mlflow_compat.trusted_requirements),
+        enters(mlflow_compat.trusted_requirements),
     ),
-    "prints its warnings": (lightgbm.basic, "_LIB", called(lambda: silence_thread(lightgbm))),
+    "prints its warnings": (lightgbm.basic, "_LIB", ends(lambda: silence_thread(lightgbm))),
     "frees all": (atexit, "_run_exitfuncs", lambda: not python.finish_threads_and_exit_functions()),
     "delays the next one": (
         sqlalchemy_store,
         "_get_managed_session_maker",
-        called(mlflow_compat.defer_signals_in_sessions.__wrapped__),
+        ends(mlflow_compat.defer_signals_in_sessions.__wrapped__),
     ),
 }
 """By the words of the log's line: a name that only saves time, and what leans on it."""
@@ -134,10 +134,10 @@ def test_without_a_name_that_saves_time_the_ordinary_way_is_taken_and_said_once(
 
 
 def test_a_controller_that_cannot_run_here_runs_in_an_actor(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    assert ray_train.in_process_controller() is not None
+    assert ray_train.local_controller() is not None
     monkeypatch.setitem(sys.modules, "pipelines.runtime.compat.ray_controller", None)
     warn_once.cache_clear()
-    assert ray_train.in_process_controller() is None
+    assert ray_train.local_controller() is None
     assert "controller runs in an actor" in caplog.text
 
 

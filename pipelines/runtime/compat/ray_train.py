@@ -17,7 +17,7 @@ __all__ = [
     "FixedScalingPolicy",
     "ScalingPolicy",
     "WorkerGroupStartupTimeoutError",
-    "in_process_controller",
+    "local_controller",
     "quiet_reports",
 ]
 
@@ -34,7 +34,7 @@ def quiet_reports() -> None:
         context.logger.setLevel(logging.WARNING)
 
 
-def in_process_controller() -> Callable[..., Any] | None:
+def local_controller() -> Callable[..., Any] | None:
     """`run_controller`, which runs Ray Train's controller in this process; None where it leans on a name that is gone."""
     try:
         from pipelines.runtime.compat.ray_controller import run_controller  # noqa: PLC0415  it leans on many names
