@@ -209,12 +209,15 @@ def test_a_draft_that_etl_would_refuse_is_not_written(tmp_path: Path, monkeypatc
     """By a real Spark in a process of its own, which ends with `init` and leaves no file."""
     monkeypatch.setenv("LOCKSTEP_HOME", os.fspath(tmp_path))
     values = np.random.default_rng(5).normal(size=ROWS)
-    pq.write_table(pa.table({"Age": values, "age": 2 * values, "left": values > 0}), tmp_path / "t.parquet")
+    for folder in ("t/area=1", "t/town=2"):
+        (tmp_path / folder).mkdir(parents=True)
+        rows = "".join(f"{value},{value > 0}\n" for value in values)
+        (tmp_path / folder / "a.csv").write_text(f"age,left\n{rows}")
     temporary = tmp_path / "temporary files"
     temporary.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", os.fspath(temporary))
-    with pytest.raises(SourceError, match=r"t\.yaml is not written, since ETL or training would refuse it: .*Age and age are one to Spark"):
-        api.init(tmp_path / "t.parquet", "left", tmp_path / "t.yaml")
+    with pytest.raises(SourceError, match=r"t\.yaml is not written, since ETL or training would refuse it: .*in folders of the columns"):
+        api.init(tmp_path / "t", "left", tmp_path / "t.yaml")
     assert not (tmp_path / "t.yaml").exists() and not list(temporary.iterdir())
     assert not [command for command in commands_of_children() if "rehearsal.process" in command]
 
