@@ -2,13 +2,13 @@
 `runtime.compat` import MLflow.
 
 1. `client`     connects to the tracking server or file, and turns its errors into TrackingErrors.
-2. `naming`     has the names that people meet there, and hides those of machinery; `description` sums a run up in five lines, with the
-                commit of the code.
+2. `descriptions` has the names that people meet there, and hides those of machinery; and sums a run up in five lines, with the commit of
+                the code.
 3. `run_heartbeat` sends heartbeats, which show the next command whether a run is alive or was killed.
 4. `sender`     sends metrics from rank 0 in batches, each point once, across outages and restarts.
-5. `run`        keeps a run alive, and sets its final status.
+5. `tracked_run` keeps a run alive, and sets its final status.
 6. `training`   opens or resumes the run of a training.
-   `folds`      opens or resumes the run of a cross-validation, in which those of its trainings are.
+   `cross_validation` opens or resumes the run of a cross-validation, in which those of its trainings are.
 7. `job_runs`   are the runs of an ETL and of a baseline.
 8. `system`     logs system metrics of each node, and the power of its processors.
 9. `history`    reads a finished training, and a run's curves, tags and files. `models` finds and downloads logged models and versions in

@@ -1,7 +1,6 @@
 """`task`: what the model learns.
 
-1. `task`  has all kinds by name, and the settings of those that need few; `base` is what every task has.
-2. `tabular`, `trees`, `vision`, `forecasting`, `language`, `segmentation`, `detection`, `operator` and `huggingface` have
-   the settings of one kind each.
+1. `base`       is what every task has.
+2. `task`       has the settings of the core's kinds, and finds all kinds by name: others stand in the `settings` of an application.
 3. `functions`  reads the settings of a function that makes a network.
 """

@@ -1,9 +1,9 @@
 """The page about the data of one ETL, for its run in MLflow: what each column holds, what became of the rows, and what looks wrong.
 
-1. `findings`   has the tests: leaks, constants, splits that differ, contents that several splits share, skewed tasks.
-                `prediction` measures how much of the target one column explains.
+1. `findings`   has the tests: leaks, constants, splits that differ, contents that several splits share, skewed tasks; and
+                measures how much of the target one column explains.
 2. `coding`     turns values into the numbers of bins and categories that tests and charts count.
-3. `columns`    describes each raw column by split, and `encoders` lets encoders describe themselves.
+3. `column_profiles` describes each raw column by split, and lets encoders describe themselves.
 4. `description` puts these together as JSON, `data.json`, with the rows that splits would share by chance.
                 `samples` are a few rows, pictures and refused records.
 5. `textfile`   writes the numbers that Prometheus watches.
