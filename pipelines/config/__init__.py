@@ -10,7 +10,7 @@
 6. `kinds`         finds the classes of settings that names stand for, also those of `slices`, which the core works without; `plugins`
                    imports those that a file names by `module:Class`.
 7. `messages`      turn validation errors into one line each.
-8. `reference`     writes the page of all settings, docs/reference/config.md, and `help` those of a file, in `setting_words`.
+8. `reference`     writes the page of all settings, docs/reference/config.md, and `help` those of a file.
 
 Nothing here imports torch, Spark, Ray, MLflow or Arrow, so `--help` and errors appear at once.
 """

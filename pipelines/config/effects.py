@@ -21,7 +21,8 @@ NOTHING: tuple[Any, ...] = (None, False, "none", "", (), {}, 0, 0.0)
 
 @dataclass(frozen=True)
 class OnlyWith:
-    """In the annotation of a setting: it has an effect only while another one has one of the values `among`, or a value that `fits`."""
+    """In the annotation of a setting: it has an effect only while another one has one of the values `among`; or, if `fits` is given, a
+    value that fits, of which `among` are then the usual ones."""
 
     other: str
     """Dotted name; with a dot first, it is a setting of the same section."""
@@ -44,10 +45,8 @@ class OnlyWith:
         other_value = _setting_at(section, self.other[1:]) if is_beside else _setting_at(config, other)
         if (self.values and value not in self.values) or self.unless(config):
             return ""
-        if self.fits and self.fits(other_value, value):
-            return ""
         among = self.among if isinstance(self.among, tuple) else self.among()
-        if not self.fits and other_value in among:
+        if self.fits(other_value, value) if self.fits else other_value in among:
             return ""
         remedy = self.remedy if isinstance(self.remedy, str) else self.remedy()
         remedy = remedy or f"set {other} to {' or '.join(map(show_value, among))}"

@@ -20,10 +20,13 @@ EXPORTS = "pipelines.exports"
 @cache
 def export_targets() -> dict[str, str]:
     """The function that writes each target, `module:function`, by name: of the core, of folders in EXPORTS, and those that other packages
-    register by entry points of the group `lockstep.exports`."""
+    register by entry points of the group `lockstep.exports`. A name that two of them give stands for both, with `and` between."""
     core = {"onnx": "pipelines.serving.export.onnx:write", "onnx-int8": "pipelines.serving.export.onnx:write_int8"}
-    folders = {name: f"{EXPORTS}.{name}.target:write" for name in inner_packages(EXPORTS)}
-    return {**core, **folders, **{target.name: target.value for target in entry_points(group="lockstep.exports")}}
+    targets = core | {name: f"{EXPORTS}.{name}.target:write" for name in inner_packages(EXPORTS)}
+    others: dict[str, str] = {}
+    for target in entry_points(group="lockstep.exports"):
+        others[target.name] = f"{others[target.name]} and {target.value}" if target.name in others else target.value
+    return {**others, **targets}
 
 
 class Export(Section):

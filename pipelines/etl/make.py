@@ -165,7 +165,7 @@ def _check_and_describe(config: Config, queried: QueriedRows, fitted: FittedRows
     shares = fitted.shares
     if not shares.said and any(settings.packs for settings in fitted.config.dataset.encoders.values()):
         # Those of the windows where documents are packed, and nothing is to be said of the rows.
-        windows = {name: split.rows for name, split in manifest.splits.items()}
+        windows = {name: written_split.rows for name, written_split in manifest.splits.items()}
         shares = compare_window_shares(windows, sum(summary.rows.values()), fitted.config.dataset)
     updates = {
         "notes": notes,

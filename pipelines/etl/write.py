@@ -187,7 +187,8 @@ def _write_part(job: WritingJob, batches: Iterator[pa.RecordBatch]) -> Iterator[
             ((name, documents),) = encoded_pieces.items()
             report.expected_rows = encoders.packer.window_count(report.accepted, sum(map(len, documents)))
             windows = encoders.packer.windows([documents[row] for row in document_order(place, documents)])
-            _write_rows(job, number, report, {name: windows[window_permutation(len(windows))]})
+            windows = windows[window_permutation(len(windows))]  # frees those in the order of documents
+            _write_rows(job, number, report, {name: windows})
         else:
             report.expected_rows = report.accepted
             values, order = sort_rows(place, encoded_pieces)

@@ -1,4 +1,8 @@
-"""Colours of all pages and figures, and the axes and points of charts. `templates/charts.html` draws them as inline SVG."""
+"""Colours of all pages and figures, and the axes and points of charts. `templates/charts.html` draws them as inline SVG.
+
+The colours are those of Okabe and Ito (2008), "Color universal design". People with any common colour blindness tell them apart, and the
+first ones also differ in grey print.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

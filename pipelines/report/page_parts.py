@@ -131,7 +131,7 @@ class SplitPictures:
 
 
 def split_pictures(splits: Sequence[SplitEvaluation], figures: SplitFigures | None = None) -> list[SplitPictures]:
-    """The figures of each split, which are figure unless they are given."""
+    """The figures of each split, which are drawn unless they are given."""
     pictures, free_bytes = [], MOST_BYTES
     for split in splits:
         page_figures, reasons = [], []

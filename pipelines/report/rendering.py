@@ -114,7 +114,9 @@ def render(template: str, **values: object) -> str:
 @cache
 def page_environment() -> Environment:
     environment = template_environment("pipelines.report", printed=readable)
-    environment.globals |= {name: value for name, value in vars(charts).items() if name.isupper()} | {"wilson": wilson}
+    environment.globals |= {name: value for name, value in vars(charts).items() if name.isupper() and not name.startswith("_")} | {
+        "wilson": wilson
+    }
     environment.filters |= {
         "anchor": _anchor,
         "number_columns": number_columns,

@@ -7,11 +7,11 @@
                  result.
 4. `philox`      generates random words, the same in every version of NumPy.
 5. `weights`     converts a model's weights to bytes, and computes their digest.
-6. `environment` compares installed versions between machines, and sets variables for a while.
+6. `environment` compares installed versions between machines, sets variables for a while, and says whether Spark runs on this machine
+                 alone.
 7. `templates`   loads the Jinja templates of a package, which escape all that they print.
 8. `imports`     imports large libraries in less time, or while something else starts.
 9. `machine`     has the rules about Java, memory, ports and GPUs, and `disks` those about disks, for errors and for `lockstep doctor`.
-                 `spark_master` says whether Spark runs on this machine alone.
 
 `compat` is a room of its own: private names of libraries, each with a test that fails when it changes.
 """

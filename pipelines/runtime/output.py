@@ -7,6 +7,7 @@ import re
 import select
 import shutil
 import signal
+import stat
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -97,7 +98,7 @@ def exit_when_reader_leaves() -> Iterator[None]:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(READER_LEFT)
     except OSError as error:
-        if error.errno != errno.ENOSPC or not _is_output_full():
+        if error.errno != errno.ENOSPC or error.filename is not None or not _is_output_full():
             raise
         print(f"error: standard output takes no more: {error.strerror}", file=sys.stderr)
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -105,12 +106,10 @@ def exit_when_reader_leaves() -> Iterator[None]:
 
 
 def _is_output_full() -> bool:
-    """Whether standard output takes no byte more."""
-    try:
-        os.write(sys.stdout.fileno(), b"\n")
-    except OSError as error:
-        return error.errno == errno.ENOSPC
-    return False
+    """Whether standard output takes no byte more: it is /dev/full, or a file on a disk without space."""
+    descriptor = sys.stdout.fileno()
+    mode = os.fstat(descriptor).st_mode
+    return stat.S_ISCHR(mode) or (stat.S_ISREG(mode) and os.fstatvfs(descriptor).f_bavail == 0)
 
 
 def open_closed_streams() -> None:

@@ -102,23 +102,23 @@ def _settings(worker_modules: tuple[str, ...]) -> dict[str, str]:
     return settings
 
 
-def private_settings(jvm: Any, master: str) -> dict[str, str]:
+def private_settings(java: Any, master: str) -> dict[str, str]:
     """Settings of a new context on that master, except those that the user set. On a cluster only the redaction is set."""
     settings = {"spark.redaction.regex": REDACTED}
     if is_local(master):
         settings |= {"spark.driver.host": LOOPBACK, "spark.driver.bindAddress": LOOPBACK}
-        if not _is_loopback(jvm.System.getenv("SPARK_LOCAL_IP")):
+        if not _is_loopback(java.System.getenv("SPARK_LOCAL_IP")):
             settings["spark.ui.enabled"] = "false"
-        if not jvm.System.getenv("SPARK_LOCAL_DIRS") and not _is_set(jvm, "spark.local.dir"):
+        if not java.System.getenv("SPARK_LOCAL_DIRS") and not _is_set(java, "spark.local.dir"):
             # A folder that only this user can enter, for shuffled and spilled data, which Spark makes readable to everyone.
             folder = settings["spark.local.dir"] = tempfile.mkdtemp(prefix="lockstep-spark-")
-            jvm.java.io.File(folder).deleteOnExit()  # by then Spark has removed its own files
-    return {key: value for key, value in settings.items() if not _is_set(jvm, key)}
+            java.java.io.File(folder).deleteOnExit()  # by then Spark has removed its own files
+    return {key: value for key, value in settings.items() if not _is_set(java, key)}
 
 
-def _is_set(jvm: Any, key: str) -> bool:
+def _is_set(java: Any, key: str) -> bool:
     """Whether spark-submit or spark-defaults.conf set it."""
-    return jvm.System.getProperty(key) is not None
+    return java.System.getProperty(key) is not None
 
 
 def _is_loopback(address: str | None) -> bool:

@@ -40,7 +40,7 @@ CONTENT = {
     "spark.sql.parquet.int96AsTimestamp": "true",
     "spark.sql.parquet.int96TimestampConversion": "false",
     "spark.sql.parquet.mergeSchema": "false",
-    # Spark has no nanoseconds: `sources.parquet` rounds them.
+    # Spark has no nanoseconds: `sources.parquet_table` rounds them.
     "spark.sql.legacy.parquet.nanosAsLong": "true",
     # For files without a calendar; a table's options can set LEGACY.
     "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",

@@ -24,8 +24,8 @@ from ray._private import ray_constants, services, state, worker
 from ray._private.node import Node
 from ray.serve._private import replica
 from ray.train.v2._internal.execution import context
+from ray.train.v2._internal.execution.controller.controller import TrainController
 from shape import private_names
-from torch.distributed import distributed_c10d
 
 from pipelines.errors import MismatchError
 from pipelines.runtime.compat import attribute, haproxy, present, python, ray_train, replace, torchmetrics, warn_once
@@ -101,7 +101,6 @@ ORDINARY_WAYS: dict[str, tuple[Any, str, Callable[[], object]]] = {
     "a line for every report": (context, "logger", ends(ray_train.quiet_reports)),
     "one by one": (torch, "_foreach_mul_", scale_one_by_one),
     "in every process": (torch._compile, "_disable_dynamo", lambda: torch_compat.outside_of_graphs(len)([1, 2]) == 2),
-    "for 30 minutes": (distributed_c10d, "_get_default_timeout", enters(lambda: torch_compat.timeout_of_new_groups(1.0))),
     "are not known": (torch._C._distributed_c10d, "_dump_fr_trace_json", lambda: torch_compat.last_collectives(3) == []),
     "no snapshot": (torch.cuda.memory, "_dump_snapshot", ends(lambda: torch_compat.write_memory_snapshot("nowhere"))),
     "imports matplotlib": (RequirementCache, "_check_available", enters(torchmetrics.skipped_optional_packages)),
@@ -135,7 +134,8 @@ def test_without_a_name_that_saves_time_the_ordinary_way_is_taken_and_said_once(
 
 def test_a_controller_that_cannot_run_here_runs_in_an_actor(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     assert ray_train.local_controller() is not None
-    monkeypatch.setitem(sys.modules, "pipelines.runtime.compat.ray_controller", None)
+    monkeypatch.delitem(sys.modules, "pipelines.runtime.compat.ray_controller")
+    monkeypatch.delattr(TrainController, "_step")
     warn_once.cache_clear()
     assert ray_train.local_controller() is None
     assert "controller runs in an actor" in caplog.text

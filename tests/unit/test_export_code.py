@@ -149,7 +149,7 @@ def test_every_encoder_gives_in_a_folder_what_it_gives_in_etl(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("encoder", "needs"),
     [
-        ("data.features.numeric", set()),
+        ("data.features.numbers", set()),
         ("data.features.arrays", set()),
         ("applications.language.encoders", set()),
         ("applications.language.byte_pairs", {"tokenizers"}),

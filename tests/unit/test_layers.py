@@ -248,6 +248,8 @@ def test_a_package_says_what_each_of_its_files_is_for(package: Path) -> None:
         return  # adding a kind is adding a file
     files = [file.stem for file in package.glob("*.py")] + [inner.parent.name for inner in package.glob("*/__init__.py")]
     assert [name for name in files if name != "__init__" and f"`{name}`" not in docstring] == []
+    numbered = re.findall(r"^(?:\d+\. |   )`(\w+)` ", docstring, re.MULTILINE)
+    assert [name for name in numbered if name not in files and not (package / name).exists()] == [], "no file"
 
 
 @pytest.mark.parametrize("job", sorted(ROOT.glob("jobs/*.py")), ids=lambda file: file.name)

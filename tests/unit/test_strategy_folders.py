@@ -15,10 +15,10 @@ from pipelines.config.train.strategy import STRATEGIES
 ROOT = Path(__file__).parents[2]
 FOLDERS = sorted(kind for kind, settings in STRATEGIES.by_name.items() if settings.__module__.startswith("pipelines.strategies."))
 MEANING_SOMETHING_ELSE = {
-    ("config/train/strategies.py", "ddp"),
+    ("config/train/strategy.py", "ddp"),
     ("launch/spark_baseline.py", "boosting"),
-    ("serving/export/run.py", "exact"),
-    ("serving/export/example_check.py", "exact"),
+    ("serving/export/export_folder.py", "exact"),
+    ("serving/export/program.py", "exact"),
 }
 """The default, keys of a file of examples, and a model of Spark ML."""
 TRAINS = """

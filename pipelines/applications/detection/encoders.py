@@ -1,4 +1,4 @@
-"""Encoder of boxes around the objects of an image, from Pascal VOC's XML files or from arrays of structs."""
+"""Encoder of boxes around the objects of an image, from Pascal VOC's XML files (Everingham et al. 2010) or from arrays of structs."""
 
 from __future__ import annotations
 

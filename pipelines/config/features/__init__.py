@@ -1,6 +1,6 @@
 """Settings of the encoders, which turn columns of the query into tensor columns. `pipelines.data.features` implements them.
 
-`base` has the class from which all derive. `auto` stands for any of them, and has the names that stand for many columns.
+`base` has the class from which all derive, that of `auto`, which stands for any of them, and the names that stand for many columns.
 """
 
 from collections.abc import Mapping

@@ -83,11 +83,12 @@ class Table(FileTableSettings):
     @classmethod
     def _settings_are_of_this_format(cls, values: Any) -> Any:
         own_names = {name for field, settings in cls.model_fields.items() for name in (field, settings.alias)}
-        for name in [name for name in values if name not in own_names and values[name]] if isinstance(values, dict) else ():
+        if not isinstance(values, dict) or not (table_format := values.get("format") or cls.model_fields["format"].get_default()):
+            return values
+        for name in [name for name in values if name not in own_names and values[name]]:
             kinds = [(reader, kind) for reader, kind in TABLES.by_name.items() if issubclass(kind, Table)]
             readers = [reader for reader, kind in kinds if name in kind.model_fields]
             if readers:
-                table_format = values.get("format", cls.model_fields["format"].default)
                 raise ValueError(f"{name} is set, which format {table_format} does not read; remove it, or set format: {readers[0]}")
         return values
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence as Inputs
+from collections import abc
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -35,7 +35,7 @@ class Sequence(Encoder["SequenceSettings"]):
         return "it takes text, or arrays of text or numbers; split(…) in the query turns text into an array"
 
     @classmethod
-    def fit(cls, settings: SequenceSettings, inputs: Inputs[Input]) -> dict[str, Any]:
+    def fit(cls, settings: SequenceSettings, inputs: abc.Sequence[Input]) -> dict[str, Any]:
         counts = pa.concat_tables([column.counts for column in inputs])
         if settings.lowercase and is_text(inputs[0].type):
             counts = pa.table([pc.utf8_lower(counts["value"]), counts["count"]], schema=counts.schema)
@@ -90,7 +90,7 @@ class Terms(Encoder["TermsSettings"]):
         return "" if is_text(kind) else "it takes text; array_join(…, ' ') in the query makes text of an array, CAST of other values"
 
     @classmethod
-    def fit(cls, settings: TermsSettings, inputs: Inputs[Input]) -> dict[str, Any]:
+    def fit(cls, settings: TermsSettings, inputs: abc.Sequence[Input]) -> dict[str, Any]:
         """Raises ConfigError if no term is in enough texts."""
         counts = inputs[0].statistics.terms[_rule(settings).statistic]
         frequent = counts.filter(pc.greater_equal(counts["count"], settings.min_count)).slice(0, settings.max_size)

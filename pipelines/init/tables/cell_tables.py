@@ -56,7 +56,8 @@ def table_of_cells(
     facts = [ColumnFacts(column) for _, column in columns]
     share = max((misfits for _, _, misfits in typed), default=0) / len(rows)
     total = file_rows if file_rows is not None else len(rows)
-    return SampledTable({**settings, "schema": schema}, facts, total * len(paths) // len(read), is_complete, {}, select, share, doubts)
+    all_rows = total * len(paths) // len(read)
+    return SampledTable({**settings, "schema": schema}, facts, all_rows, is_complete, select=select, broken=share, doubts=doubts)
 
 
 def type_cells(name: str, values: Sequence[Any], is_complete: bool) -> tuple[TypedColumn, int]:

@@ -240,7 +240,7 @@ def _table(cells: Mapping[str, Cells], layout: Layout, data: str, rows: int, is_
         )
     select = f"SELECT * FROM {{}} WHERE {' AND '.join(conditions)}" if conditions else "*"
     file_rows = tuple(len(part.table) for part in cells.values())
-    return SampledTable(settings, columns, rows, is_complete, {}, select, broken, tuple(doubts), file_rows=file_rows)
+    return SampledTable(settings, columns, rows, is_complete, select=select, broken=broken, doubts=tuple(doubts), file_rows=file_rows)
 
 
 def _exclusion(values: Mapping[str, str], ddl: Mapping[str, str] | None = None) -> str:

@@ -88,7 +88,7 @@ def find_table(data: str, skip_rows: int | None = None, target: str = "") -> Sam
             f"{data} has files of different kinds, such as {' and '.join(examples[:2])}; give a folder of one kind, or one file"
         )
     tables, kind = [str(file) for file in files if file_format(file)], kinds.pop()
-    hidden = [file.name for file in all_files if file not in files and file_format(file)]
+    hidden = [file.name for file in all_files if _is_hidden(file.relative_to(path)) and file_format(file)]
     if splits := _splits(path, tables):
         table, doubts = _table_of_splits(splits, kind, skip_rows, target), []
     else:
@@ -113,11 +113,11 @@ def _add_folder_columns(table: SampledTable, root: Path, read: Sequence[str]) ->
     names = [name for name in pairs[0] if name.lower() not in {column.name.lower() for column in table.columns}]
     if not pairs[0]:
         plain = sorted({parts[0] for parts in folders if parts})
-        return table, (
-            [f"the folders of the files, such as {plain[0]}, are no column; to make one, rename them to NAME={plain[0]} and so on"]
-            if len(plain) > 1
-            else []
-        )
+        if len(plain) < 2:
+            return table, []
+        return table, [
+            f"the folders of the files, such as {plain[0]}, are no column; to make one, rename them to NAME={plain[0]} and so on"
+        ]
     is_readable = table.select == "*" or table.select.startswith("SELECT * FROM") or table.select.endswith(" FROM {}")
     if not (is_readable and table.file_rows and all(values.keys() == pairs[0].keys() for values in pairs)):
         return table, [f"{name_list(list(pairs[0]))}: the values in the names of folders are no columns of the draft"]
@@ -175,9 +175,8 @@ def _read(paths: list[str], data: str, kind: str, is_sure: bool, skip_rows: int 
     """The table of files of one format."""
     if kind == "parquet":
         return read_parquet(paths, data)
-    for kind_of_slice in _kinds_by_ending().values() if kind not in ENDINGS.values() else ():
-        if kind_of_slice.format == kind:
-            return kind_of_slice.read(paths, data, skip_rows)
+    if kind not in ENDINGS.values() and (reader := next((of for of in _kinds_by_ending().values() if of.format == kind), None)):
+        return reader.read(paths, data, skip_rows)
     if kind == "json" or has_json(paths[0]):  # whose files may have any name
         return read_json(paths, data)
     return read_delimited(paths, data, is_sure, skip_rows)

@@ -83,7 +83,14 @@ def read_json(paths: list[str], data: str) -> SampledTable:
         doubts.append(f"NaN or Infinity, which is no JSON, is a missing value of {name_list(constants)}, by allowNonNumericNumbers")
     if nested:
         doubts.append(f"objects are taken apart by the query, and the model takes their fields, such as {nested[0]}")
-    return SampledTable(settings, columns, all_rows, is_complete, {}, select, share, tuple(doubts), raw_by_name, file_rows=tuple(file_rows))
+    return SampledTable(
+        *(settings, columns, all_rows, is_complete),
+        select=select,
+        broken=share,
+        doubts=tuple(doubts),
+        raw_names=raw_by_name,
+        file_rows=tuple(file_rows),
+    )
 
 
 def has_json(path: str) -> bool:

@@ -69,7 +69,7 @@ def read_parquet(paths: list[str], data: str) -> SampledTable:
     raw_names = {new: raw for raw, new in names.items()}
     settings = {"format": "parquet", "path": data, **schema}
     select, file_rows = renaming_query(names), tuple(map(len, parts))
-    return SampledTable(settings, columns, all_rows, is_complete, {}, select, 0.0, doubts, raw_names, file_rows=file_rows)
+    return SampledTable(settings, columns, all_rows, is_complete, select=select, doubts=doubts, raw_names=raw_names, file_rows=file_rows)
 
 
 def _check_names(names: Sequence[str], path: str) -> None:

@@ -1,10 +1,11 @@
 """The private names of libraries that this project uses, although any release may change them. No other package uses any.
 
 1. `haproxy`       adds an option to the configuration that Ray Serve writes for HAProxy.
-2. `mlflow`        knows MLflow's scoring server, and makes it read CSV with a model's types. It skips a check of requirements.
+2. `mlflow`        knows MLflow's scoring server, and makes it read CSV with a model's types. It skips a check of requirements, and
+                      has signals wait for the end of database sessions.
    `lightgbm`      has LightGBM print nothing.
    `openpyxl`      knows which part of a workbook a sheet is read from.
-   `python`        does what the interpreter does at its end.
+   `python`        does what the interpreter does at its end, and frees what tarfile keeps of files that were read.
 3. `ray`           makes Ray listen on loopback only, start few daemons, and the processes of workers ahead.
    `ray_controller`  runs Ray Train's controller in the driver.
    `ray_train`     knows the parts of Ray Train that are overridden or turned off.

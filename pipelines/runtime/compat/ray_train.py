@@ -21,7 +21,7 @@ __all__ = [
     "quiet_reports",
 ]
 
-# Overridden in launch.trainer. An override of a name that is gone is never called.
+# Overridden in launch.ray_trainer. An override of a name that is gone is never called.
 is_present(TorchTrainer, "_create_default_callbacks", instead="Ray Train starts actors that are not needed")
 is_present(TorchTrainer, "_initialize_and_run_controller", instead="Ray Train's controller runs in an actor, and no machine is left out")
 is_present(FixedScalingPolicy, "after_controller_start", "_maybe_send_resource_request", instead="Ray Train asks for machines once more")
@@ -39,6 +39,8 @@ def local_controller() -> Callable[..., Any] | None:
     try:
         from pipelines.runtime.compat.ray_controller import run_controller  # noqa: PLC0415  it leans on many names
     except (ImportError, MismatchError) as error:
+        if isinstance(error, ImportError) and (error.name or "").partition(".")[0] != "ray":
+            raise
         warn_once(f"{str(error).partition(';')[0]}: Ray Train's controller runs in an actor")
         return None
     return run_controller

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.distributed import distributed_c10d
 from torch.nn.modules.batchnorm import _BatchNorm as BatchNorm
 
-from pipelines.runtime.compat import is_present, optional_replacement, present
+from pipelines.runtime.compat import is_present, present, replacement
 
 __all__ = [
     "BatchNorm", "after_backward", "last_collectives", "outside_of_graphs", "record_memory",
@@ -27,8 +27,7 @@ present(BatchNorm, "_check_input_dim")
 def timeout_of_new_groups(seconds: float) -> AbstractContextManager[None]:
     """Within the block, new process groups have this timeout. init_device_mesh passes none on, so that its groups would have torch's
     default, 30 minutes."""
-    timeout = timedelta(seconds=seconds)
-    return optional_replacement(distributed_c10d, "_get_default_timeout", lambda backend: timeout, "groups of a mesh wait for 30 minutes")
+    return replacement(distributed_c10d, "_get_default_timeout", lambda backend: timedelta(seconds=seconds))
 
 
 def outside_of_graphs(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -74,14 +74,23 @@ def target_writer(target: str) -> Write:
     targets = export_targets()
     if target not in targets:
         raise ConfigError(f"the target of the export is {target!r}; choose one of {', '.join(targets)}")
+    if " and " in targets[target]:
+        raise ConfigError(f"target {target} is given by {targets[target]}; uninstall one of their packages")
     module, _, function = targets[target].partition(":")
+    is_own = module.partition(".")[0] == "pipelines"
     try:
         return getattr(import_module(module), function)
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] == "pipelines":
             raise
-        extra = target.partition("-")[0]
-        raise ExportError(f"--to {target} needs {error.name}, which is not installed; pip install 'lockstep-pipelines[{extra}]'") from error
+        remedy = f"pip install 'lockstep-pipelines[{target.partition('-')[0]}]'" if is_own else f"install {error.name}"
+        raise ExportError(f"--to {target} needs {error.name}, which is not installed; {remedy}") from error
+    except (ImportError, AttributeError) as error:
+        if is_own:
+            raise
+        raise ExportError(
+            f"--to {target} is {targets[target]}, which cannot be imported: {error}; mend it, or uninstall its package"
+        ) from error
 
 
 @contextmanager

@@ -94,6 +94,7 @@ class Checkpoints:
         staged = local_parts(store.staged)
         own_tensors = {tensor: staged[tensor] for tensor in names if tensor not in names_of_lower_ranks}
         tensor_digests = self._digest_thread.submit(digests, own_tensors)
+        # Of one worker there is nothing to compare, and no fingerprint is computed.
         compared = store.staged if self._context.world_size > 1 else {}
         return PendingCheckpoint(name, record, written, tensor_digests, self._digest_thread.submit(fingerprints, compared, record))
 

@@ -87,7 +87,7 @@ def category(column: ColumnFacts) -> Encoding:
     """A vocabulary of the values, or hashes of very many."""
     encoder = category_encoder(column.distinct)
     kind = encoder if isinstance(encoder, str) else encoder["encoder"]
-    rare = " of those that occur five times" if encoder != kind == "vocabulary" else ""
+    rare = " of those that occur five times" if isinstance(encoder, dict) and kind == "vocabulary" else ""
     return Encoding(column.name, encoder, f"{show_count(column.distinct, 'distinct value')}{_nulls(column)}: {kind}{rare}")
 
 
