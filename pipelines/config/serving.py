@@ -26,7 +26,7 @@ def export_targets() -> dict[str, str]:
     others: dict[str, str] = {}
     for target in entry_points(group="lockstep.exports"):
         others[target.name] = f"{others[target.name]} and {target.value}" if target.name in others else target.value
-    return {**others, **targets}
+    return {**targets, **{name: value for name, value in others.items() if name not in targets}}
 
 
 class Export(Section):

@@ -48,6 +48,7 @@ CASES = {
 }
 IN_PLACE = (*remedy_cases.IN_PLACE, *remedies_of_data.IN_PLACE, *remedies_of_training.IN_PLACE)
 TRIED_ELSEWHERE: dict[str, tuple[str, str]] = {
+    "; mend it, or uninstall its package": ("unit/test_slices.py", '"def print(): ...")  # mended'),
     "which is not installed here; install that package": ("unit/test_slices.py", "With the package installed, which is the other remedy"),
     "decides as the model in MLflow in {} of": ("unit/test_export_magnitudes.py", "test_eight_bits_that_decide_otherwise_are_refused"),
     "or less, or make source.windows.history longer": (

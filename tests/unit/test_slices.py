@@ -150,6 +150,21 @@ def test_other_packages_register_targets_of_exports_which_messages_list_without_
     assert message.endswith(f"one of {', '.join([*export_targets(), 'tape'])}") and has_torch == "False"
 
 
+def test_a_target_of_another_package_that_is_broken_or_given_twice_is_said(tmp_path: Path) -> None:
+    (tmp_path / "tapes.py").write_text("def write(): ...")
+    register(tmp_path, "tapes", "[lockstep.exports]\ntape = tapes:print\nonnx = tapes:write\ncard = tapes:write\n")
+    register(tmp_path, "cards", "[lockstep.exports]\ncard = cards:write\n")
+    code = "from pipelines.errors import LockstepError\nfrom pipelines.serving.export.targets import target_writer\n"
+    code += "for name in ('tape', 'card', 'onnx'):\n    try:\n        print(target_writer(name).__module__)\n"
+    code += "    except LockstepError as error:\n        print(error)\n"
+    broken, twice, core = answers(ROOT, code, tmp_path)
+    assert "--to tape is tapes:print, which cannot be imported" in broken and "mend it, or uninstall its package" in broken
+    assert "target card is given by" in twice and "tapes:write" in twice and "cards:write" in twice and "uninstall one" in twice
+    assert core == "pipelines.serving.export.onnx", "a package takes no name of the core's"
+    (tmp_path / "tapes.py").write_text("def print(): ...")  # mended
+    assert answers(ROOT, code, tmp_path)[0] == "tapes"
+
+
 def test_a_recorded_config_may_have_settings_of_a_target_that_is_gone() -> None:
     values = {"path": "folder", "gone": {"rows": 1}}
     assert Export.model_validate(values, context={"recorded": True}).path == "folder"
