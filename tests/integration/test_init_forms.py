@@ -1,5 +1,6 @@
 """What a draft's SQL makes of texts, in Spark and in a served model, is what the draft takes them for."""
 
+import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -77,7 +78,7 @@ def test_spark_makes_of_each_form_what_the_draft_does(spark: SparkSession, texts
 
 def test_spark_reads_every_pattern_of_dates_as_the_draft_does(spark: SparkSession) -> None:
     samples = {"yyyy": "2024", "yy": "24", "MMMM": "August", "MMM": "Aug", "MM": "08", "M": "8", "dd": "09", "d": "9", "HH": "07", "H": "7"}
-    samples |= {"hh": "07", "h": "7", "mm": "05", "ss": "03", "SSS": "250", "a": "PM", "XXX": "+01:00"}
+    samples |= {"hh": "07", "h": "7", "mm": "05", "ss": "03", "SSS": "250", "a": "PM", "XXX": "+01:00", "Z": "+0100", "EEE": "Fri"}
     expected: list[tuple[str, str | None, datetime | None]] = []
     for pattern in patterns():
         text = fill_pattern(pattern, samples)
@@ -88,6 +89,8 @@ def test_spark_reads_every_pattern_of_dates_as_the_draft_does(spark: SparkSessio
         expected += zip([pattern] * len(texts), texts, moments, strict=True)
     rows = pa.table({"pattern": [row[0] for row in expected], "text": [row[1] for row in expected], "place": range(len(expected))})
     read = "IF(pattern RLIKE '[Hh]', try_to_timestamp(text, pattern), CAST(try_to_date(text, pattern) AS timestamp))"
+    without_day = pattern_form("EEE, dd MMM yyyy HH:mm:ss Z").sql.partition(", 'dd")[0].format("text")
+    read = f"IF(pattern LIKE 'EEE%', {without_day}, regexp_replace(pattern, '^EEE,? ', '')), {read})"
     values = spark.createDataFrame(rows).selectExpr("place", f"{read} AS value").orderBy("place").toArrow()["value"].to_pylist()
     differing = [(*row, value) for row, value in zip(expected, values, strict=True) if row[2] != (value and value.replace(tzinfo=None))]
     assert differing == []
@@ -109,11 +112,5 @@ def test_a_served_model_makes_of_numbers_what_the_draft_does() -> None:
 
 def fill_pattern(pattern: str, samples: dict[str, str]) -> str:
     """A moment written so."""
-    text, unwritten = "", pattern
-    while unwritten:
-        letters = next((letters for letters in samples if unwritten.startswith(letters)), "")
-        text += samples[letters] if letters else unwritten[0].strip("'") if unwritten[0] != "'" else ""
-        unwritten = unwritten[len(letters) :] if letters else unwritten[1:]
-        if text and not letters and pattern[len(pattern) - len(unwritten) - 1] == "'" and unwritten.startswith("T'"):
-            text, unwritten = f"{text}T", unwritten[2:]
-    return text
+    parts = re.findall("'[^']*'|" + "|".join(sorted(samples, key=len, reverse=True)) + "|.", pattern)
+    return "".join(samples.get(part, part.strip("'")) for part in parts)
