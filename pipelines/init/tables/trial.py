@@ -1,7 +1,7 @@
 """A trial on the sample of a table: which model learns most from it?
 
 Trees find steps, and the few columns of many that say something; a linear model is best where every column adds its share, and where rows
-are few; a network where smooth functions of several numbers count. A rule by the number of rows or columns would often be wrong, so each is
+are few; a network where smooth functions of several numbers count. A rule by the number of rows or columns would often be wrong. So each is
 fitted on some rows of the sample and scored on others, which are divided as the draft divides them: by time, by group, or at random.
 """
 

@@ -1,4 +1,4 @@
-"""A model as MLflow sees it: the signature with an example, and its scoring server, which reads CSV with the types of the model, answers in
+"""A model as MLflow sees it: the signature with an example, and its scoring server. That reads CSV with the types of the model, answers in
 strict JSON, and answers a wrong request with one line instead of a stack."""
 
 from math import prod
