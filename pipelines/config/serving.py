@@ -16,17 +16,16 @@ from pipelines.config.slices import folders_with_settings, inner_packages
 EXPORTS = "pipelines.exports"
 """The package of targets: each is a folder with a module `target`, and, if it has settings, a module `settings`."""
 
+EXPORTS_GROUP = "lockstep.exports"
+
 
 @cache
 def export_targets() -> dict[str, str]:
     """The function that writes each target, `module:function`, by name: of the core, of folders in EXPORTS, and those that other packages
-    register by entry points of the group `lockstep.exports`. A name that two of them give stands for both, with `and` between."""
+    register by entry points of the group `lockstep.exports`. None of these takes a name of the project's own."""
     core = {"onnx": "pipelines.serving.export.onnx:write", "onnx-int8": "pipelines.serving.export.onnx:write_int8"}
     targets = core | {name: f"{EXPORTS}.{name}.target:write" for name in inner_packages(EXPORTS)}
-    others: dict[str, str] = {}
-    for target in entry_points(group="lockstep.exports"):
-        others[target.name] = f"{others[target.name]} and {target.value}" if target.name in others else target.value
-    return {**targets, **{name: value for name, value in others.items() if name not in targets}}
+    return targets | {target.name: target.value for target in entry_points(group=EXPORTS_GROUP) if target.name not in targets}
 
 
 class Export(Section):

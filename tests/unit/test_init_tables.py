@@ -22,7 +22,7 @@ from pipelines.init.draft import Draft, Request, yaml_text
 from pipelines.init.drafting import draft_config
 from pipelines.init.tables.dialect import HEAD_BYTES
 from pipelines.init.tables.find_table import find_table
-from pipelines.init.tables.sample import sample_text
+from pipelines.init.tables.sample import even_files, sample_text
 
 ROWS = 400
 Values = Sequence[Any]
@@ -773,6 +773,18 @@ def test_folders_with_a_column_in_their_names_make_it(columns: dict[str, Values]
     (tmp_path / "plain" / "2020").rename(tmp_path / "plain" / "year=2020")
     (tmp_path / "plain" / "2021").rename(tmp_path / "plain" / "year=2021")
     assert "year" in features(draft(str(tmp_path / "plain")))
+
+
+def test_a_folder_of_which_no_file_is_in_the_sample_decides_too(tmp_path: Path) -> None:
+    """Its value would be NULL without a word, were the column one of numbers."""
+    codes = [*map(str, range(100, 165)), "A7"]
+    for code in codes:
+        write_csv(tmp_path / f"code={code}" / "t.csv", {"x": [1.5, 2.5, 3.5], "y": ["no", "yes", "no"]})
+    paths = [str(file) for file in sorted(tmp_path.rglob("*.csv"))]
+    assert not any("code=A7" in path for path in even_files(paths))
+    table = find_table(str(tmp_path))
+    assert table and (table.column("code").typed.ddl, table.column("code").typed.sql) == ("string", "")
+    assert table.column("code").rows == table.column("x").rows
 
 
 def test_files_that_are_hidden_are_said(columns: dict[str, Values], tmp_path: Path) -> None:

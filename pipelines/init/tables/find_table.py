@@ -1,7 +1,7 @@
 """Finds the table of a file, or of a folder of files that are alike, and the format of the files."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -93,7 +93,7 @@ def find_table(data: str, skip_rows: int | None = None, target: str = "") -> Sam
         table, doubts = _table_of_splits(splits, kind, skip_rows, target), []
     else:
         table = _read(tables, data, kind, True, skip_rows)
-        table, doubts = _add_folder_columns(table, path, even_files(tables)) if table else (None, [])
+        table, doubts = _add_folder_columns(table, path, tables) if table else (None, [])
     if hidden:
         are = verb_for(len(hidden), "is not read, since it or its folder begins", "are not read, since they or their folders begin")
         doubts.append(f"{show_count(len(hidden), 'file')} {are} with _ or a dot, such as {hidden[0]}; to read it, rename it")
@@ -105,10 +105,11 @@ def _is_hidden(path: Path) -> bool:
     return any(part.startswith(".") or (part.startswith("_") and "=" not in part) for part in path.parts)
 
 
-def _add_folder_columns(table: SampledTable, root: Path, read: Sequence[str]) -> tuple[SampledTable, list[str]]:
+def _add_folder_columns(table: SampledTable, root: Path, paths: list[str]) -> tuple[SampledTable, list[str]]:
     """The table with the columns of the folders `column=value` that its files lie in, as ETL makes them: texts, of which the query makes
-    values. And doubts: about them, and about other folders, which are no columns."""
-    folders = [Path(path).relative_to(root).parts[:-1] for path in read]
+    values if all folders have such a value, also those of which no file is in the sample. And doubts: about them, and about other folders,
+    which are no columns."""
+    folders = [Path(path).relative_to(root).parts[:-1] for path in paths]
     pairs = [dict(part.split("=", 1) for part in parts if "=" in part) for parts in folders]
     names = [name for name in pairs[0] if name.lower() not in {column.name.lower() for column in table.columns}]
     if not pairs[0]:
@@ -121,11 +122,13 @@ def _add_folder_columns(table: SampledTable, root: Path, read: Sequence[str]) ->
     is_readable = table.select == "*" or table.select.startswith("SELECT * FROM") or table.select.endswith(" FROM {}")
     if not (is_readable and table.file_rows and all(values.keys() == pairs[0].keys() for values in pairs)):
         return table, [f"{name_list(list(pairs[0]))}: the values in the names of folders are no columns of the draft"]
+    place_by_path = {path: place for place, path in enumerate(paths)}
+    row_places = np.repeat([place_by_path[path] for path in even_files(paths)], table.file_rows)
     select, added = table.select, []
     for name in names:
-        values = [None if values[name] == _NULL_FOLDER else unquote(values[name]) for values in pairs]
-        texts = pa.array(np.repeat(np.array(values, object), table.file_rows), pa.large_string())
-        added.append(ColumnFacts(as_text(type_columns({name: texts}, "", False)[0])))
+        texts = pa.array([None if values[name] == _NULL_FOLDER else unquote(values[name]) for values in pairs], pa.large_string())
+        column = as_text(type_columns({name: texts}, "", False)[0])
+        added.append(ColumnFacts(replace(column, values=column.values.take(pa.array(row_places)))))
         if select.endswith(" FROM {}") and not select.startswith("SELECT * FROM"):
             select = f"{select.removesuffix(' FROM {}')}, {escape_braces(sql_name(name))} FROM {{}}"
     doubts = [f"{name} is a column, by the names of the folders, such as {name}={pairs[0][name]}" for name in names]
@@ -175,8 +178,8 @@ def _read(paths: list[str], data: str, kind: str, is_sure: bool, skip_rows: int 
     """The table of files of one format."""
     if kind == "parquet":
         return read_parquet(paths, data)
-    if kind not in ENDINGS.values() and (reader := next((of for of in _kinds_by_ending().values() if of.format == kind), None)):
-        return reader.read(paths, data, skip_rows)
+    if table_kind := next((table_kind for table_kind in _kinds_by_ending().values() if table_kind.format == kind), None):
+        return table_kind.read(paths, data, skip_rows)
     if kind == "json" or has_json(paths[0]):  # whose files may have any name
         return read_json(paths, data)
     return read_delimited(paths, data, is_sure, skip_rows)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, field
 from importlib import import_module
+from importlib.metadata import entry_points
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ import torch
 from torch import nn
 from torch.export import ExportedProgram, default_decompositions
 
-from pipelines.config.serving import Export, export_targets
+from pipelines.config.serving import EXPORTS_GROUP, Export, export_targets
 from pipelines.errors import ConfigError, ExportError
 from pipelines.serving.export.subject import Rows, Subject, to_tensors
 
@@ -74,10 +75,11 @@ def target_writer(target: str) -> Write:
     targets = export_targets()
     if target not in targets:
         raise ConfigError(f"the target of the export is {target!r}; choose one of {', '.join(targets)}")
-    if " and " in targets[target]:
-        raise ConfigError(f"target {target} is given by {targets[target]}; uninstall one of their packages")
     module, _, function = targets[target].partition(":")
     is_own = module.partition(".")[0] == "pipelines"
+    givers = [entry_point.value for entry_point in entry_points(group=EXPORTS_GROUP, name=target)]
+    if not is_own and len(givers) > 1:
+        raise ConfigError(f"target {target} is given by {' and '.join(givers)}; uninstall one of their packages")
     try:
         return getattr(import_module(module), function)
     except ModuleNotFoundError as error:
