@@ -71,16 +71,27 @@ def init(data: str | Path, target: str = "", output: str | Path = "", rehearse: 
 
     With `rehearse`, ETL first makes a version of a sample with it, in another process, which takes some seconds. Returns the draft, with
     what it assumed. Raises ConfigError or SourceError, and writes nothing, if no config can be made, or if ETL would refuse it."""
-    from pipelines.init.draft import check_output, config_path, path_in_config, pipeline_name, plain_values, write_config
-    from pipelines.rehearsal.process import Rehearsal
+    from pipelines.rehearsal.process import RehearsalProcess
 
-    output = config_path(data, output)
-    check_output(output)
-    with Rehearsal(str(output)) if rehearse else nullcontext() as rehearsal:  # its Spark starts while this process imports what drafts
-        from pipelines.init.draft import Draft, Request
+    with RehearsalProcess() if rehearse else nullcontext() as process:  # its Spark starts while this process imports what drafts
+        from pipelines.init.draft import (
+            Draft,
+            Request,
+            check_output,
+            config_path,
+            path_in_config,
+            pipeline_name,
+            plain_values,
+            write_config,
+        )
+        from pipelines.rehearsal.draft_trial import Rehearsal
+
+        output = config_path(data, output)
+        check_output(output)
         from pipelines.init.drafting import draft_config
 
         request = Request(path_in_config(data, home()), target, pipeline_name(output), skip_rows)
+        rehearsal = Rehearsal(process, str(output)) if process else None
         if rehearsal:
             request = replace(request, announce=lambda sections: rehearsal.announce(plain_values(Draft(sections))))
         draft = draft_config(request)

@@ -25,8 +25,9 @@ from pipelines.errors import SourceError, TrainingError
 from pipelines.init.draft import Request, yaml_text
 from pipelines.init.drafting import draft_config
 from pipelines.rehearsal import process as rehearsal_process
+from pipelines.rehearsal.draft_trial import Rehearsal
 from pipelines.rehearsal.etl_stages import try_config
-from pipelines.rehearsal.process import Rehearsal, RehearsalRequest, RehearsalResult
+from pipelines.rehearsal.process import RehearsalProcess, RehearsalRequest, RehearsalResult
 
 ROWS = 600
 
@@ -134,21 +135,17 @@ def test_a_trial_says_what_etl_refuses_and_what_training_would(tmp_path: Path) -
     assert "fewer than 6 columns" in next(iter(result.refused)) and "k9999" in next(iter(result.samples.values()))
 
 
-class RehearsalHere(Rehearsal):
-    """Tries drafts in this process, which has a Spark."""
+class SparkOfTheTests(RehearsalProcess):
+    """Makes versions in this process, which has a Spark, beside one that is asked for nothing."""
 
-    def __init__(self, origin: str) -> None:
-        super().__init__(origin)
+    def __init__(self) -> None:
+        super().__init__()
         self.requests: list[RehearsalRequest] = []
 
-    def __enter__(self) -> "RehearsalHere":
-        super().__enter__()
-        return self
-
-    def _send(self, request: RehearsalRequest) -> None:
+    def send(self, request: RehearsalRequest) -> None:
         self.requests.append(request)
 
-    def _receive(self) -> RehearsalResult:
+    def receive(self) -> RehearsalResult:
         return try_config(self.requests[-1])
 
 
@@ -158,8 +155,8 @@ def test_what_training_would_refuse_is_refused(tmp_path: Path, monkeypatch: pyte
     write_table(tmp_path / "churn.csv")
     values = from_yaml(yaml_text(draft_config(Request(os.fspath(tmp_path / "churn.csv"), "left", "toy"))))
     values |= {"task": {"kind": "tabular"}, "train": {"global_batch": 2 * ROWS}}
-    with RehearsalHere("toy.yaml") as rehearsal, pytest.raises(TrainingError, match=r"toy\.yaml is not written.*global_batch"):
-        rehearsal.try_draft(values)
+    with SparkOfTheTests() as process, pytest.raises(TrainingError, match=r"toy\.yaml is not written.*global_batch"):
+        Rehearsal(process, "toy.yaml").try_draft(values)
 
 
 @pytest.mark.usefixtures("spark")
@@ -169,10 +166,11 @@ def test_a_draft_whose_data_changed_since_it_was_announced_is_tried_again(tmp_pa
     values = from_yaml(yaml_text(draft_config(Request(os.fspath(tmp_path / "churn.csv"), "left", "toy"))))
     other_data = values | {"dataset": values["dataset"] | {"split": {"train": 0.5, "validation": 0.25, "test": 0.25}}}
     for final, requests in [(values | {"train": {**values["train"], "epochs": 3}}, 1), (other_data, 2)]:
-        with RehearsalHere("toy.yaml") as rehearsal:
+        with SparkOfTheTests() as process:
+            rehearsal = Rehearsal(process, "toy.yaml")
             rehearsal.announce(values)
             assert rehearsal.try_draft(final) == ()
-            assert len(rehearsal.requests) == requests
+            assert len(process.requests) == requests
 
 
 @pytest.mark.usefixtures("spark")
@@ -185,8 +183,8 @@ def test_a_draft_of_which_etl_would_refuse_many_rows_is_refused(tmp_path: Path, 
 
     def outcome(content: str, values: dict[str, Any]) -> tuple[str, ...]:
         path.write_text(content)
-        with RehearsalHere("toy.yaml") as rehearsal:
-            return rehearsal.try_draft(values)
+        with SparkOfTheTests() as process:
+            return Rehearsal(process, "toy.yaml").try_draft(values)
 
     broken = sound + "k9999;basic\n" * 100
     with pytest.raises(SourceError, match="ETL would refuse 100 of 700 rows; mend the data, or write a config by hand"):

@@ -484,6 +484,11 @@ def test_odd_texts_are_texts(odd: str, columns: dict[str, Values], random: np.ra
     assert table_settings(result)["options"] == {"header": True}
 
 
+def read_at_most(most_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("WHOLE_BYTES", "SAMPLE_BYTES"):
+        monkeypatch.setattr(f"pipelines.init.tables.sample.{name}", most_bytes)
+
+
 @pytest.mark.full
 def test_texts_of_several_lines_are_read_where_the_first_bytes_end_inside_one(
     random: np.random.Generator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -494,7 +499,7 @@ def test_texts_of_several_lines_are_read_where_the_first_bytes_end_inside_one(
     path = write_csv(tmp_path / "t.csv", {"note": quoted, "kind": np.arange(1_600) % 3, "y": np.arange(1_600) % 2})
     assert Path(path).stat().st_size > 1.5 * HEAD_BYTES
     for most in (2**26, HEAD_BYTES):
-        monkeypatch.setattr("pipelines.init.tables.csv_table.SAMPLE_BYTES", most)
+        read_at_most(most, monkeypatch)
         result = draft(path)
         assert table_settings(result)["options"] == {"header": True, "multiLine": True}
         assert features(result)["note"]["encoder"] == "terms" and "max_quarantined" not in result.sections["source"]
@@ -515,7 +520,7 @@ def test_a_first_record_longer_than_the_sample_is_read(
     if kind == "compressed":
         Path(f"{path}.gz").write_bytes(gzip.compress(Path(path).read_bytes()))
         path = f"{path}.gz"
-    monkeypatch.setattr("pipelines.init.tables.csv_table.SAMPLE_BYTES", 2**14)
+    read_at_most(2**14, monkeypatch)
     result = draft(path)
     assert table_settings(result)["options"] == {"header": True, **({} if kind == "one line" else {"multiLine": True})}
     assert table_settings(result)["schema"] == "note string, kind long, y long" and "max_quarantined" not in result.sections["source"]
@@ -526,7 +531,7 @@ def test_a_header_longer_than_a_piece_of_the_sample_is_read(
 ) -> None:
     columns = {f"a_column_of_a_name_that_is_rather_long_for_a_column_{number}": random.integers(0, 9, 4_000) for number in range(30)}
     path = write_csv(tmp_path / "t.csv", {**columns, "y": np.arange(4_000) % 2})
-    monkeypatch.setattr("pipelines.init.tables.csv_table.SAMPLE_BYTES", 2**16)
+    read_at_most(2**16, monkeypatch)
     assert table_settings(draft(path))["options"] == {"header": True} and features(draft(path)).keys() == columns.keys()
 
 

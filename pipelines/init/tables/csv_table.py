@@ -22,11 +22,11 @@ from pipelines.init.tables.dialect import TableDialect, find_dialect, split_reco
 from pipelines.init.tables.header import Layout, column_names, find_layout, fit_names
 from pipelines.init.tables.sample import (
     GUESSED,
-    SAMPLE_BYTES,
     SampledTable,
     TextSample,
     even_files,
     find_encoding,
+    most_bytes_per_file,
     sample_beginning,
     sample_text,
 )
@@ -150,7 +150,8 @@ def read_delimited(paths: list[str], data: str, is_sure: bool, skip: int | None 
 
     Raises SourceError for files without rows, of several encodings, with many broken records, or with different columns."""
     read = even_files(paths)
-    samples = {path: sample_text(path, SAMPLE_BYTES // len(read)) for path in read}
+    most_bytes = most_bytes_per_file(read)
+    samples = {path: sample_text(path, most_bytes) for path in read}
     for path, sample in samples.items():
         if not sample.data.strip():
             raise SourceError(f"{path} is empty; give a file that has rows")
@@ -167,7 +168,7 @@ def read_delimited(paths: list[str], data: str, is_sure: bool, skip: int | None 
         layout = replace(layout, doubts=(*layout.doubts, _doubt_of_comments(samples.values(), layout.dialect)))
     if dialect.is_multiline:  # a piece may begin inside of a quoted value
         partial = [path for path, sample in samples.items() if not sample.is_complete]
-        samples |= {path: sample_beginning(path, SAMPLE_BYTES // len(read), dialect.quote) for path in partial}
+        samples |= {path: sample_beginning(path, most_bytes, dialect.quote) for path in partial}
     for path, sample in samples.items():
         if (encoding := find_encoding(sample.data, path)) not in (dialect.encoding, "utf-8"):
             raise SourceError(f"{path} is {encoding}, and {read[0]} {dialect.encoding}; save all files in one encoding")

@@ -16,7 +16,15 @@ from pipelines.errors import SourceError
 from pipelines.init.tables.column_types import type_values, without_infinity
 from pipelines.init.tables.csv_table import MOST_BROKEN
 from pipelines.init.tables.header import tensor_column_names
-from pipelines.init.tables.sample import SAMPLE_BYTES, SampledTable, TextSample, even_files, find_encoding, sample_beginning, sample_text
+from pipelines.init.tables.sample import (
+    SampledTable,
+    TextSample,
+    even_files,
+    find_encoding,
+    most_bytes_per_file,
+    sample_beginning,
+    sample_text,
+)
 from pipelines.init.tables.sql import selecting_query, sql_name
 
 FieldPath = tuple[str, ...]
@@ -46,7 +54,7 @@ def read_json(paths: list[str], data: str) -> SampledTable:
     records, file_rows, rows, broken = list[dict[str, Any]](), list[int](), 0.0, 0
     is_complete, is_document = len(read) == len(paths), False
     for path in read:
-        sample = sample_text(path, SAMPLE_BYTES // len(read))
+        sample = sample_text(path, most_bytes_per_file(read))
         if find_encoding(sample.data, path) != "utf-8":
             raise SourceError(f"{path} is not UTF-8, which JSON is; save it as UTF-8")
         is_document = sample.data.lstrip()[:1] == b"["

@@ -11,7 +11,7 @@ from pipelines.data.sources.files.content import file_errors
 from pipelines.errors import SourceError
 from pipelines.init.tables.column_types import type_forms, without_infinity
 from pipelines.init.tables.header import tensor_column_names
-from pipelines.init.tables.sample import PIECES, SAMPLE_BYTES, SampledTable, even_files
+from pipelines.init.tables.sample import PIECES, WHOLE_BYTES, SampledTable, even_files
 from pipelines.init.tables.sql import renaming_query, sql_name
 
 _MOST_DIGITS = 38
@@ -47,7 +47,7 @@ def read_parquet(paths: list[str], data: str) -> SampledTable:
         with file_errors(path), pq.ParquetFile(path) as file:
             _check_names(file.schema_arrow.names, path)
             rows += file.metadata.num_rows
-            parts.append(sample_row_groups(file, SAMPLE_BYTES // len(read)))
+            parts.append(sample_row_groups(file, WHOLE_BYTES // len(read)))
         if parts[-1].schema.names != parts[0].schema.names:
             raise SourceError(f"{path} and {read[0]} have different columns; give files that are alike")
     with file_errors(data):

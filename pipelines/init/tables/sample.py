@@ -13,7 +13,8 @@ from pipelines.data.sources.files.content import COMPRESSED, content, file_error
 from pipelines.data.sources.text.records import RECORD_BYTES
 from pipelines.errors import SourceError
 
-SAMPLE_BYTES = 32 * 2**20
+WHOLE_BYTES, SAMPLE_BYTES = 32 * 2**20, 16 * 2**20
+"""Up to the first, files of text are read whole; of larger ones, the second is read: 100,000 rows say what a million would."""
 PIECES = 64
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 _ZERO_HEAD_BYTES, _MOST_LINES_WITH_ZERO = 2**18, 0.1
@@ -63,7 +64,14 @@ class TextSample:
         return self.share == 1
 
 
-def sample_text(path: str, most_bytes: int = SAMPLE_BYTES) -> TextSample:
+def most_bytes_per_file(paths: Sequence[str]) -> int:
+    """How much to read of each file of text. Compressed ones do not say how large they are."""
+    total = sum(Path(path).stat().st_size for path in paths)
+    most = WHOLE_BYTES if total <= WHOLE_BYTES or paths[0].endswith(COMPRESSED) else SAMPLE_BYTES
+    return most // len(paths)
+
+
+def sample_text(path: str, most_bytes: int = WHOLE_BYTES) -> TextSample:
     """Read at most about `most_bytes` of a file at even distances. A compressed file, and one of long lines, is read from its beginning.
 
     Raises SourceError if the file cannot be read."""
