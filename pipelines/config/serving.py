@@ -56,7 +56,7 @@ if not TYPE_CHECKING:  # with the section of each target that has settings
     Export = extend(Export, __module__=__name__, **_sections)
 
 
-def _is_model(uri: str) -> str:
+def _check_model(uri: str) -> str:
     if uri and not re.fullmatch(r"models:/[^/@]+(/\d+|@[^/@]+)?", uri):
         raise ValueError("must be models:/NAME@ALIAS, models:/NAME/VERSION or models:/m-… of a logged model")
     return uri
@@ -70,7 +70,7 @@ _WITH_ALIAS = OnlyWith(
 class Endpoint(Section):
     """The HTTP endpoint of a model."""
 
-    model: Annotated[str, AfterValidator(_is_model)] = ""
+    model: Annotated[str, AfterValidator(_check_model)] = ""
     """URI of the model; by default models:/NAME@champion, NAME being that of the pipeline. An alias is followed: when it moves to another
     version, the endpoint serves that one."""
     follow_seconds: Annotated[PositiveFloat, _WITH_ALIAS] = 5.0
