@@ -86,7 +86,6 @@ def _sections() -> list[str]:
 
 
 def _inner_sections(section: type[BaseModel]) -> dict[str, type[BaseModel]]:
-    """The sections within a section."""
     kinds = {name: field.annotation for name, field in section.model_fields.items()}
     return {name: kind for name, kind in kinds.items() if isinstance(kind, type) and issubclass(kind, BaseModel)}
 

@@ -47,7 +47,6 @@ class FirstSignal:
         return time.monotonic() - self._at > REPEAT_SECONDS
 
     def forget(self) -> None:
-        """Forget the signal that arrived."""
         self.number, self._at = None, 0.0
 
 

@@ -98,7 +98,6 @@ def module_text(module: str) -> str:
 
 
 def code_digest(text: str) -> str:
-    """SHA-256 of a text of code."""
     return sha256(text.encode()).hexdigest()
 
 
