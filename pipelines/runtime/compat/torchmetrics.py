@@ -35,7 +35,7 @@ def _remove(stand_in: ModuleType) -> None:
 
 
 @contextmanager
-def skipped_scipy_signal() -> Iterator[None]:
+def without_scipy_signal() -> Iterator[None]:
     """Replace scipy.signal meanwhile; a later import loads the real module.
 
     torchmetrics imports it only to restore `hamming`, a name that SciPy has removed, for another package. This is needed until
@@ -51,7 +51,7 @@ def skipped_scipy_signal() -> Iterator[None]:
         _remove(stand_in)
 
 
-def skipped_optional_packages() -> AbstractContextManager[None]:
+def without_optional_packages() -> AbstractContextManager[None]:
     """Let torchmetrics find none of `_OPTIONAL` meanwhile, except what is loaded already: then it costs nothing.
 
     What needs one of them, such as `Metric.plot`, says later that it is missing.
@@ -70,5 +70,5 @@ def skipped_optional_packages() -> AbstractContextManager[None]:
     return optional_replacement(RequirementCache, "_check_available", check_available, instead)
 
 
-with skipped_scipy_signal(), skipped_optional_packages():
+with without_scipy_signal(), without_optional_packages():
     import torchmetrics  # noqa: F401
