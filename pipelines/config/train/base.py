@@ -20,6 +20,7 @@ FOR_EVERY_TASK = PLACEMENT | {"seed", "shards", "fold", "monitor"}
 """Settings whose meaning is the same for a network and for trees."""
 MOST_STEPS = 1_000
 """Of a profile: a browser shows a trace of so many."""
+_WITH_STEPS = OnlyWith(".steps", fits=is_given, remedy="set train.profile.steps to the first and the last, such as [50, 60]")
 
 
 class Lora(Section):
@@ -32,9 +33,6 @@ class Lora(Section):
     """The product is multiplied by alpha / rank."""
     targets: Annotated[tuple[Text, ...], Field(min_length=1)]
     """Names of linear layers, or patterns of them such as `*.attention.self.query`."""
-
-
-_WITH_STEPS = OnlyWith(".steps", fits=is_given, remedy="set train.profile.steps to the first and the last, such as [50, 60]")
 
 
 class Profile(Section):
