@@ -59,10 +59,10 @@ def short_help(config: BaseModel, usage: str) -> str:
     width = min(shutil.get_terminal_size().columns, _WIDEST)
     lines = ["The usual settings, with their values:"]
     for key in USUAL:
-        *sections, name = key.split(".")
+        *path, name = key.split(".")
         section = config
-        for inner in sections:
-            section = getattr(section, inner)
+        for part in path:
+            section = getattr(section, part)
         lines.append(_line(f"  --{key} {_text(getattr(section, name))}", _explanation(type(section), name), width))
     lines += ["", "Sections:"]
     sections = (name for name in type(config).model_fields if isinstance(getattr(config, name), Section))
