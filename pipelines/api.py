@@ -26,7 +26,6 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -74,36 +73,26 @@ def init(data: str | Path, target: str = "", output: str | Path = "", rehearse: 
     from pipelines.rehearsal.process import RehearsalProcess
 
     with RehearsalProcess() if rehearse else nullcontext() as process:  # its Spark starts while this process imports what drafts
-        from pipelines.init.draft import (
-            Draft,
-            Request,
-            check_output,
-            config_path,
-            path_in_config,
-            pipeline_name,
-            plain_values,
-            write_config,
-        )
+        from pipelines.init import draft as drafts
         from pipelines.rehearsal.draft_trial import Rehearsal
 
-        output = config_path(data, output)
-        check_output(output)
+        output = drafts.config_path(data, output)
+        drafts.check_output(output)
         from pipelines.init.drafting import draft_config
 
-        request = Request(path_in_config(data, home()), target, pipeline_name(output), skip_rows)
+        def check_draft(values: Mapping[str, Any]) -> tuple[str, ...]:
+            from pipelines.launch.checks import check_before_etl
+
+            check_before_etl(parse(dict(values), str(output)))
+            return ()
+
+        request = drafts.Request(drafts.path_in_config(data, home()), target, drafts.pipeline_name(output), skip_rows)
         rehearsal = Rehearsal(process, str(output)) if process else None
         if rehearsal:
-            request = replace(request, announce=lambda sections: rehearsal.announce(plain_values(Draft(sections))))
+            request = replace(request, announce=lambda sections: rehearsal.announce(drafts.plain_values(drafts.Draft(sections))))
         draft = draft_config(request)
-        outcome = write_config(draft, output, rehearsal.try_draft if rehearsal else partial(_check_draft, str(output)))
+        outcome = drafts.write_config(draft, output, rehearsal.try_draft if rehearsal else check_draft)
     return replace(draft, assumptions=(*draft.assumptions, *outcome))
-
-
-def _check_draft(origin: str, values: Mapping[str, Any]) -> tuple[str, ...]:
-    from pipelines.launch.checks import check_before_etl
-
-    check_before_etl(parse(dict(values), origin))
-    return ()
 
 
 @restored_signals("pipelines.notebook.frames", "pipelines.notebook.fitted_model", "pipelines.etl.run", "pipelines.launch.training_run")
@@ -138,21 +127,17 @@ def prepare(config: configs.Config) -> Manifest:
     from pipelines.etl import WORKER_MODULES
     from pipelines.spark.early_start import started_early
 
-    with started_early(config.name, *WORKER_MODULES):
-        return _prepare(config)
+    modules = ("pipelines.etl.run", "pipelines.launch.checks", "pipelines.report.data_profile")
+    with started_early(config.name, *WORKER_MODULES), restored_signals(*modules):  # Spark starts while this process imports them
+        from pipelines.etl.run import run
+        from pipelines.launch.checks import check_before_etl, refusal
+        from pipelines.report.data_profile import profile_files
 
-
-@restored_signals("pipelines.etl.run", "pipelines.launch.checks", "pipelines.report.data_profile")
-def _prepare(config: configs.Config) -> Manifest:
-    from pipelines.etl.run import run
-    from pipelines.launch.checks import check_before_etl, refusal
-    from pipelines.report.data_profile import profile_files
-
-    check_before_etl(config)
-    manifest = run(config, profile_files)
-    if refused := refusal(config):
-        logging.getLogger(__name__).warning("a training with this config would be refused: %s", refused)
-    return manifest
+        check_before_etl(config)
+        manifest = run(config, profile_files)
+        if refused := refusal(config):
+            logging.getLogger(__name__).warning("a training with this config would be refused: %s", refused)
+        return manifest
 
 
 @restored_signals("pipelines.data.versions.cross_validation", "pipelines.launch.cluster")
@@ -163,18 +148,18 @@ def train(config: configs.Config, version: Version | None = None) -> Result:
     from pipelines.launch.cluster import cluster
 
     version = version or open_fold(config)
-    with cluster(config.train, partial(_import_driver, config.tracking.uri)) as ray_output:
+
+    def prepare_driver() -> None:
+        """Import what the driver needs, and connect to MLflow's file: together as long as a Ray takes to start."""
+        import_modules(["pipelines.launch.training_run"])
+        from pipelines.tracking import connect_early
+
+        connect_early(config.tracking.uri)
+
+    with cluster(config.train, prepare_driver) as ray_output:
         from pipelines.launch.training_run import train
 
         return train(config, version, ray_output=ray_output)
-
-
-def _import_driver(tracking_uri: str) -> None:
-    """Import what the driver of a training needs, and connect to MLflow's file: together as long as a Ray takes to start."""
-    import_modules(["pipelines.launch.training_run"])
-    from pipelines.tracking import connect_early
-
-    connect_early(tracking_uri)
 
 
 @restored_signals("pipelines.launch.cross_validation")

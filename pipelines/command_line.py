@@ -36,25 +36,24 @@ def split_output_flag(arguments: list[str]) -> tuple[list[str], str]:
 
 
 def speak_as(output_flag: str) -> None:
-    if output_flag:
-        from pipelines.runtime.progress import speak
-
-        if output_flag != "--verbose":
-            speak("json" if output_flag == "--json" else "quiet")
-        _log_as(output_flag)
-
-
-def _log_as(flag: str) -> None:
-    """With `--quiet`, log warnings and errors only; with `--verbose`, details too; with `--json`, to standard output in lines of JSON."""
-    from pipelines.runtime.progress import JsonLines
-
-    if flag in ("--quiet", "--verbose"):
-        logging.getLogger("pipelines").setLevel(logging.WARNING if flag == "--quiet" else logging.DEBUG)
+    """With `--quiet`, tell and log warnings and errors only; with `--verbose`, log details too; with `--json`, do both in lines of JSON, to
+    standard output. Without a flag, change nothing."""
+    if not output_flag:
         return
-    for handler in logging.getLogger().handlers:
-        handler.setFormatter(JsonLines())
-        if isinstance(handler, logging.StreamHandler):
-            handler.setStream(sys.stdout)
+    from pipelines.runtime.progress import JsonLines, speak
+
+    match output_flag:
+        case "--verbose":
+            logging.getLogger("pipelines").setLevel(logging.DEBUG)
+        case "--quiet":
+            speak("quiet")
+            logging.getLogger("pipelines").setLevel(logging.WARNING)
+        case "--json":
+            speak("json")
+            for handler in logging.getLogger().handlers:
+                handler.setFormatter(JsonLines())
+                if isinstance(handler, logging.StreamHandler):
+                    handler.setStream(sys.stdout)
 
 
 def read_flags(

@@ -220,10 +220,11 @@ def run(name: str, program: str) -> None:
 
 def main() -> None:
     """The console command `lockstep NAME CONF.yaml [--section.setting VALUE ...]`."""
-    exit_on_error(partial(_run_command, *sys.argv[1:2], arguments=sys.argv[2:]))
+    exit_on_error(partial(_run_command, sys.argv[1:]))
 
 
-def _run_command(name: str = "", *, arguments: list[str]) -> None:
+def _run_command(words: list[str]) -> None:
+    name, arguments = (words[0], words[1:]) if words else ("", [])
     commands = "".join(f"\n  {command:10}{function.__doc__}" for command, function in COMMANDS.items())
     usage = f"usage: lockstep COMMAND CONF.yaml [--section.setting VALUE ...]\n{commands}"
     if name in ("-h", "--help"):

@@ -4,10 +4,13 @@ Names of this module keep their meaning within a minor version, 0.1.x; what chan
 change at any time. A name is imported once it is asked for, so that settings load neither torch nor Spark nor Arrow.
 """
 
+import ast
+import inspect
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # read by type checkers, and by `_read_places`
     from pipelines.command_line import exit_on_error as exit_on_error
     from pipelines.config import EncoderSettings as EncoderSettings
     from pipelines.config import FileTableSettings as FileTableSettings
@@ -45,39 +48,22 @@ if TYPE_CHECKING:
     from pipelines.train.step_statistics import StepResult as StepResult
     from pipelines.train.strategy import Strategy as Strategy
 
-MODULES = {
-    "pipelines.command_line": ("exit_on_error",),
-    "pipelines.config": (
-        *("EncoderSettings", "FileTableSettings", "StrategySettings", "TableSettings", "TaskSettings", "from_command_line"),
-    ),
-    "pipelines.config.effects": ("OnlyWith",),
-    "pipelines.data.features.base": ("Encoder", "Input", "Packer", "array_with_nulls", "tensors_with_nulls"),
-    "pipelines.data.features.raw": ("is_number", "is_text", "numbers"),
-    "pipelines.data.sources.base": ("RawTable", "Rows"),
-    "pipelines.data.sources.files.file_table": ("FileTable",),
-    "pipelines.data.versions.manifest": ("SPLITS",),
-    "pipelines.data.versions.schema": ("Role", "TensorColumn"),
-    "pipelines.data.versions.raw_inputs": ("SourceFile",),
-    "pipelines.data.versions.versions": ("open_version",),
-    "pipelines.errors": ("ConfigError", "SourceError"),
-    "pipelines.tasks.base": ("Task",),
-    "pipelines.tasks.data": ("Batch", "Data"),
-    "pipelines.tasks.details.base": ("Details",),
-    "pipelines.tasks.supervised": ("Supervised",),
-    "pipelines.train.ddp.ddp": ("DataParallel",),
-    "pipelines.train.ddp.settings": ("DataParallelSettings",),
-    "pipelines.train.step_statistics": ("Flags", "StepResult"),
-    "pipelines.train.strategy": ("Strategy",),
-}
-"""Names by the module that has them."""
-_OTHER_NAMES = {"DataParallelSettings": "Settings"}
-_PLACES = {name: module for module, names in MODULES.items() for name in names}
+
+def _read_places() -> dict[str, tuple[str, str]]:
+    """The module of each name above, and the name there."""
+    (block,) = (node for node in ast.parse(inspect.getsource(sys.modules[__name__])).body if isinstance(node, ast.If))
+    imports = [node for node in block.body if isinstance(node, ast.ImportFrom)]
+    return {alias.asname or alias.name: (str(node.module), alias.name) for node in imports for alias in node.names}
+
+
+_PLACES = _read_places()
 
 
 def __getattr__(name: str) -> Any:
     if name not in _PLACES:
         raise AttributeError(f"pipelines.extending has no {name}; its names are {', '.join(sorted(_PLACES))}")
-    return getattr(import_module(_PLACES[name]), _OTHER_NAMES.get(name, name))
+    module, name_there = _PLACES[name]
+    return getattr(import_module(module), name_there)
 
 
 def __dir__() -> list[str]:

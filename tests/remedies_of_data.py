@@ -117,7 +117,7 @@ def call(command: str, *arguments: str, name: str = "") -> Do:
 
 def speaking(*flags: str) -> Do:
     def speak(folder: Path) -> None:
-        with mock.patch("pipelines.runtime.progress.speak") as spoken, mock.patch.object(command_line, "_log_as"):
+        with mock.patch("pipelines.runtime.progress.speak") as spoken, mock.patch.object(command_line, "logging"):
             command_line.read_config_and_output("lockstep etl", [yaml(folder), *flags])
         spoken.assert_called_once_with(*[flag.removeprefix("--") for flag in flags])
 

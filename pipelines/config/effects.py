@@ -98,19 +98,15 @@ def is_above_1(other: Any, _: Any) -> bool:
     return bool(other > 1)
 
 
-def ineffective_settings_in_run(config: Any, run: PlannedRun) -> Iterator[tuple[str, str]]:
-    """Dotted name and fault of every setting that has no effect in this run."""
-    yield from _ineffective_in_run(config, "", run)
-
-
-def _ineffective_in_run(section: BaseModel, prefix: str, run: PlannedRun) -> Iterator[tuple[str, str]]:
+def ineffective_settings_in_run(section: BaseModel, run: PlannedRun, prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Dotted name and fault of every setting of a config, or of a section behind `prefix`, that has no effect in this run."""
     for name, field in type(section).model_fields.items():
         value = getattr(section, name)
         for rule in field.metadata:
             if isinstance(rule, OnlyInRun) and rule.asks(section, value) and not rule.fits(run, value):
                 yield f"{prefix}{name}", rule.fault.format(value=value, run=run)
         if isinstance(value, BaseModel):
-            yield from _ineffective_in_run(value, f"{prefix}{name}.", run)
+            yield from ineffective_settings_in_run(value, run, f"{prefix}{name}.")
 
 
 def has_effect(config: Any, name: str) -> bool:
@@ -159,15 +155,14 @@ def _explicit_settings(section: BaseModel, is_written_out: bool) -> Iterator[tup
     """The settings of a section that somebody has given, and that ask for something."""
     for name, field in type(section).model_fields.items():
         value = getattr(section, name)
-        is_default = is_written_out and value == field.get_default(call_default_factory=True)
-        if name in section.model_fields_set and not is_default and not _asks_for_nothing(value, field.default, is_written_out):
+        if name not in section.model_fields_set or (is_written_out and value == field.get_default(call_default_factory=True)):
+            continue
+        if isinstance(value, Section):
+            asks_for_nothing = not list(_explicit_settings(value, is_written_out))
+        else:
+            asks_for_nothing = any(value == nothing and type(value) is type(nothing) for nothing in NOTHING) and field.default is not True
+        if not asks_for_nothing:
             yield name, value
-
-
-def _asks_for_nothing(value: Any, default: Any, is_written_out: bool) -> bool:
-    if isinstance(value, Section):
-        return next(_explicit_settings(value, is_written_out), None) is None
-    return default is not True and any(value == nothing and type(value) is type(nothing) for nothing in NOTHING)
 
 
 def _setting_at(config: Any, dotted: str) -> Any:

@@ -33,7 +33,7 @@ def parse_flags(arguments: list[str], model: type[BaseModel]) -> dict[str, Any]:
             words[key].append(argument)
         else:
             raise ConfigError(f"{argument}: not a flag; write --section.setting VALUE")
-    return {key: _value(key, texts, model) for key, texts in words.items()}
+    return {key: _parse_words(key, texts, model) for key, texts in words.items()}
 
 
 def convert_flag_values(values: dict[str, Any], flags: frozenset[str], model: type[BaseModel]) -> None:
@@ -57,8 +57,11 @@ def convert_flag_values(values: dict[str, Any], flags: frozenset[str], model: ty
             holder[last] = dict(zip(value[::2], value[1::2], strict=True))
 
 
-def _value(key: str, texts: list[str], model: type[BaseModel]) -> Any:
-    if len(texts) == 1 and _takes_text(_kinds(model, key.split(".")), texts[0]):
+def _parse_words(key: str, texts: list[str], model: type[BaseModel]) -> Any:
+    """The value of a flag. If the setting takes only text, or is a section for which a text is short, one word stands as it is."""
+    kinds = _kinds(model, key.split("."))
+    is_short = any(getattr(kind, "short_for", "") for kind in kinds)
+    if len(texts) == 1 and (kinds == {str} or (is_short and not texts[0].startswith("{"))):
         return texts[0]
     values = []
     for text in texts:
@@ -69,11 +72,6 @@ def _value(key: str, texts: list[str], model: type[BaseModel]) -> Any:
                 f"--{key}: not a YAML value: {describe_yaml_error(error)}; quote the text (got {show_value(text)})"
             ) from error
     return () if not values else values[0] if len(values) == 1 else values
-
-
-def _takes_text(kinds: set[Any], text: str) -> bool:
-    """Whether the text of a flag is its value as it stands: that of a setting, or of a section for which a text is short."""
-    return kinds == {str} or (not text.startswith("{") and any(getattr(kind, "short_for", "") for kind in kinds))
 
 
 def _kinds(model: Any, keys: list[str]) -> set[Any]:

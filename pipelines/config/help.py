@@ -9,6 +9,16 @@ from pydantic import BaseModel
 
 from pipelines.config.section import Section
 
+ALL = "all"
+_ENCODER_MAPPINGS = ("features", "target", "passthrough")
+"""Mappings of `dataset` whose values are encoders."""
+USUAL = (
+    "name", "dataset.path", "train.workers", "train.use_gpu", "train.epochs", "train.max_steps", "train.global_batch", "train.optimizer",
+    "train.lr", "train.strategy.kind", "train.shards", "train.seed", "train.storage", "tracking.uri", "tracking.experiment",
+    "tracking.run_name",
+)  # fmt: skip
+"""What people change from run to run."""
+_WIDEST = 110
 _BOUNDS = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
 
 
@@ -44,24 +54,15 @@ def table_cell(text: str) -> str:
     return one_line(text).replace("|", "\\|")
 
 
-ALL = "all"
-_ENCODER_MAPPINGS = ("features", "target", "passthrough")
-"""Mappings of `dataset` whose values are encoders."""
-USUAL = (
-    "name", "dataset.path", "train.workers", "train.use_gpu", "train.epochs", "train.max_steps", "train.global_batch", "train.optimizer",
-    "train.lr", "train.strategy.kind", "train.shards", "train.seed", "train.storage", "tracking.uri", "tracking.experiment",
-    "tracking.run_name",
-)  # fmt: skip
-"""What people change from run to run."""
-_WIDEST = 110
-
-
 def short_help(config: BaseModel, usage: str) -> str:
     """The usual settings with their values, and the sections, in fewer than 40 lines."""
     width = min(shutil.get_terminal_size().columns, _WIDEST)
     lines = ["The usual settings, with their values:"]
     for key in USUAL:
-        section, name = _find(config, key)
+        *path, name = key.split(".")
+        section = config
+        for part in path:
+            section = getattr(section, part)
         lines.append(_line(f"  --{key} {_text(getattr(section, name))}", _explanation(type(section), name), width))
     lines += ["", "Sections:"]
     sections = (name for name in type(config).model_fields if isinstance(getattr(config, name), Section))
@@ -74,20 +75,12 @@ def help_text(config: BaseModel, topic: str = ALL) -> str:
     width = min(shutil.get_terminal_size().columns, _WIDEST)
     if topic != ALL:
         return "\n".join(_lines(getattr(config, topic), f"{topic}.", _explanation(type(config), topic), width))
-    return "\n".join(_lines(config, "", " ".join((type(config).__doc__ or "").split()), width))
+    return "\n".join(_lines(config, "", one_line(type(config).__doc__ or ""), width))
 
 
 def is_topic(word: str, config: type[BaseModel]) -> bool:
     """Whether `--help WORD` asks for all settings or for those of a section."""
     return word == ALL or (word in config.model_fields and word != "name")
-
-
-def _find(config: BaseModel, key: str) -> tuple[BaseModel, str]:
-    """The section that has a setting, and the setting's name in it."""
-    *names, last = key.split(".")
-    for name in names:
-        config = getattr(config, name)
-    return config, last
 
 
 def _line(head: str, explanation: str, width: int, column: int = 40) -> str:
@@ -108,7 +101,7 @@ def _lines(section: BaseModel, prefix: str, title: str, width: int) -> Iterator[
         if isinstance(value, Section):
             inner_sections.append((key, value, explanation))
         elif isinstance(value, Mapping) and any(isinstance(inner, Section) for inner in value.values()):
-            inner_sections += [(f"{key}.{inner}", entry, " ".join((entry.__doc__ or "").split())) for inner, entry in value.items()]
+            inner_sections += [(f"{key}.{inner}", entry, one_line(entry.__doc__ or "")) for inner, entry in value.items()]
         else:
             words = value_words(schemas[field.alias or name]).replace("`", "").replace("\\|", "|")
             yield fill(f"--{key} {words}", width, initial_indent="  ", subsequent_indent="        ", break_on_hyphens=False)

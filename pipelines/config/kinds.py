@@ -32,36 +32,42 @@ class Kinds(Generic[Settings]):
         self.default = example if has_default else ""
         self.recognize_otherwise: Callable[[Mapping[str, Any]], type[Settings] | None] | None = None
         """Finds the class of a section whose name is that of no class, such as `module:function` of a network."""
-        base.named_classes = self  # type: ignore[attr-defined]  # each base is a Section
+        # Each base is a Section.
+        base.named_classes = self  # type: ignore[attr-defined]
 
     @cached_property
-    def of_core(self) -> dict[str, type[Settings]]:
-        """The core's classes by name."""
-        return dict(self._classes_in(_core_modules(self._core)))
+    def core_classes(self) -> dict[str, type[Settings]]:
+        """The core's classes by name: of the modules of its package, or, if that has folders with settings, of theirs."""
+        names = [f"{self._core}.{inner.name}" for inner in pkgutil.iter_modules(package_folders(self._core)) if not inner.ispkg]
+        settings_modules = [f"{folder}.settings" for folder in folders_with_settings(self._core)]
+        return dict(self._classes_in(import_module(name) for name in settings_modules or names))
 
     @cached_property
     def by_name(self) -> dict[str, type[Settings]]:
         """All classes by name, the core's first. Those that cannot be imported are left out, and so are names that two packages give."""
-        return {**self.of_core, **{name: classes[0] for name, classes in self._others.items() if len(classes) == 1}}
+        return {**self.core_classes, **{name: classes[0] for name, classes in self._added_classes.items() if len(classes) == 1}}
 
     @cached_property
-    def _others(self) -> dict[str, list[type[Settings]]]:
-        """The classes of slices and of other packages, by name."""
+    def _added_classes(self) -> dict[str, list[type[Settings]]]:
+        """The classes of slices, and those that other packages register, by name."""
         classes: dict[str, list[type[Settings]]] = {}
-        for name, settings in [*self._classes_in(slice_modules("settings").values()), *self._classes_of_packages()]:
+        for name, settings in self._classes_in(slice_modules("settings").values()):
             classes.setdefault(name, []).append(settings)
+        for entry_point in entry_points(group=self._group):
+            if registered := _load(entry_point, self.base):
+                classes.setdefault(entry_point.name, []).append(registered)
         return classes
 
     def class_for(self, name: str) -> type[Settings]:
         """The class that a name or an import path stands for. Raises ValueError if there is none, or if two packages give the name."""
-        if name in self.of_core:
-            return self.of_core[name]
+        if name in self.core_classes:
+            return self.core_classes[name]
         if is_class_path(name):
             return _tag_class(import_settings(name, self.base, f"a settings class for {self.tag}"), self.tag, name)
         if name in self.by_name:
             return self.by_name[name]
-        if name in self._others:
-            packages = " and ".join(settings.__module__ for settings in self._others[name])
+        if name in self._added_classes:
+            packages = " and ".join(settings.__module__ for settings in self._added_classes[name])
             raise ValueError(f"{self.tag} {name} is given by {packages}; uninstall one, or name one by its path, module:Class")
         rule = f"choose one of {name_list(self.by_name, name)}{', or module:Class of your own settings' if ':' in name else ''}"
         broken = "".join(f"; {place} cannot be imported: {reason}" for place, reason in import_faults().items())
@@ -70,7 +76,7 @@ class Kinds(Generic[Settings]):
     def package(self, settings: Settings) -> str:
         """The package that a section's class is of; empty for a class of the core, or one that is named by its import path."""
         name = getattr(settings, self.tag)
-        return "" if name in self.of_core or is_class_path(name) else type(settings).__module__.removesuffix(".settings")
+        return "" if name in self.core_classes or is_class_path(name) else type(settings).__module__.removesuffix(".settings")
 
     def expand(self, value: Any) -> Any:
         """The section for which a name alone is short, and which has a name in any case, if there is a default one."""
@@ -96,8 +102,8 @@ class Kinds(Generic[Settings]):
 
     def section_class(self, section: Mapping[str, Any]) -> type[Settings]:
         """The class of a section of plain values. Raises ValueError as `class_for` does."""
-        special = self.recognize_otherwise(section) if self.recognize_otherwise else None
-        return special or self.class_for(str(section.get(self.tag, self.default)))
+        recognized = self.recognize_otherwise(section) if self.recognize_otherwise else None
+        return recognized or self.class_for(str(section.get(self.tag, self.default)))
 
     def _refuse(self, name: str, fault: str) -> None:
         """Raise a ValidationError at the place of the name."""
@@ -113,25 +119,11 @@ class Kinds(Generic[Settings]):
         for module in modules:
             for settings in vars(module).values():
                 if isinstance(settings, type) and issubclass(settings, self.base) and settings.__module__ == module.__name__:
-                    yield from ((name, settings) for name in self._names(settings))
-
-    def _names(self, settings: type[Settings]) -> tuple[str, ...]:
-        field = settings.model_fields[self.tag]
-        if get_origin(field.annotation) is Literal:
-            return get_args(field.annotation)
-        return (field.default,) if isinstance(field.default, str) else ()
-
-    def _classes_of_packages(self) -> Iterator[tuple[str, type[Settings]]]:
-        """The classes that other packages register."""
-        for entry_point in entry_points(group=self._group):
-            if settings := _load(entry_point, self.base):
-                yield entry_point.name, settings
-
-
-def _core_modules(package: str) -> list[ModuleType]:
-    """The modules of a package, or, if it has folders with settings, theirs."""
-    names = [f"{package}.{inner.name}" for inner in pkgutil.iter_modules(package_folders(package)) if not inner.ispkg]
-    return [import_module(name) for name in [f"{folder}.settings" for folder in folders_with_settings(package)] or names]
+                    field = settings.model_fields[self.tag]
+                    if get_origin(field.annotation) is Literal:
+                        yield from ((name, settings) for name in get_args(field.annotation))
+                    elif isinstance(field.default, str):
+                        yield field.default, settings
 
 
 @cache

@@ -32,6 +32,9 @@ from pipelines.errors import ConfigError
 
 log = logging.getLogger(__name__)
 
+SHORT_SECTIONS = ("task", "train.balance", "train.strategy.compression", "task.number_embedding")
+"""Sections that a file may give by the name of their kind alone, so that a flag for a setting in them finds a text."""
+
 
 def from_command_line(program: str, arguments: list[str], own_flags: str = "") -> Config:
     """The config that the arguments of a command describe, with relative paths resolved against LOCKSTEP_HOME.
@@ -55,7 +58,8 @@ def from_command_line(program: str, arguments: list[str], own_flags: str = "") -
     sys.path.append(os.getcwd())  # for tasks of one's own: a script has only its own folder on the path
     config = load(path, overrides)
     if topic is not None:
-        _print_help(config, f"{program} {path}", own_flags, topic)
+        text = help_text(config, topic) if topic else short_help(config, f"{program} {path} --help")
+        print(f"usage: {program} {path}{own_flags} [--section.setting VALUE ...]\n\n{text}")
         sys.exit(0)
     return with_absolute_paths(config, home())
 
@@ -67,11 +71,6 @@ def _split_help(arguments: list[str]) -> tuple[list[str], str | None]:
         return arguments, None
     topics = [word for word in arguments[place + 1 : place + 2] if is_topic(word, Config)]
     return [*arguments[:place], *arguments[place + 1 + len(topics) :]], "".join(topics)
-
-
-def _print_help(config: Config, command: str, own_flags: str, topic: str) -> None:
-    text = help_text(config, topic) if topic else short_help(config, f"{command} --help")
-    print(f"usage: {command}{own_flags} [--section.setting VALUE ...]\n\n{text}")
 
 
 def load(path: str | Path, overrides: dict[str, Any] | None = None) -> Config:
@@ -155,22 +154,18 @@ def with_absolute_paths(config: Config, folder: Path) -> Config:
     return config.model_copy(update={**changes, "tracking": config.tracking.model_copy(update={"uri": uri})})
 
 
-SHORT_SECTIONS = ("task", "train.balance", "train.strategy.compression", "task.number_embedding")
-"""Sections that a file may give by the name of their kind alone, so that a flag for a setting in them finds a text."""
-
-
 def _set(values: dict[str, Any], dotted: str, value: Any) -> None:
+    """Set the value of a dotted key in nested plain values, in which sections may be missing, or have their short form."""
     *sections, last = dotted.split(".")
-    for number, section in enumerate(sections):
-        inner = values.setdefault(section, {})
-        if sections[: number + 1] == ["train", "strategy"]:
+    for number, section in enumerate(sections, 1):
+        path, inner = ".".join(sections[:number]), values.setdefault(section, {})
+        if path == "train.strategy":
             inner = values[section] = STRATEGIES.expand(inner)
-        elif ".".join(sections[: number + 1]) in SHORT_SECTIONS:
+        elif path in SHORT_SECTIONS:
             inner = values[section] = expand_kind(inner)
-        elif sections[: number + 1] == ["train", "init_from"]:
+        elif path == "train.init_from":
             inner = values[section] = expand_run(inner)
         if not isinstance(inner, dict):
-            path = ".".join(sections[: number + 1])
             raise ConfigError(f"--{dotted}: {section} is a value, not a section; write --{path} VALUE (got {show_value(inner)})")
         values = inner
     values[last] = value

@@ -65,27 +65,15 @@ class Config(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _scales_are_those_of_the_windows(cls, values: Any) -> Any:
-        return complete_scales(values) if isinstance(values, dict) else values
-
-    @model_validator(mode="before")
-    @classmethod
-    def _training_has_the_defaults_of_its_task(cls, values: Any) -> Any:
-        return fill_train_defaults(values) if isinstance(values, dict) else values
+    def _fill_defaults(cls, values: Any) -> Any:
+        """Training has the defaults of its task, and scales are those of the windows."""
+        return complete_scales(fill_train_defaults(values)) if isinstance(values, dict) else values
 
     @model_validator(mode="after")
-    def _strategy_trains_the_task(self) -> "Config":
+    def _training_fits_the_task(self) -> "Config":
         check_strategy(self.task, self.train.strategy)
-        return self
-
-    @model_validator(mode="after")
-    def _pairs_of_rows_stay_together(self) -> "Config":
         if self.task.pairs_rows:
             check_row_pairs(self.train)
-        return self
-
-    @model_validator(mode="after")
-    def _task_takes_missing_values(self) -> "Config":
         names = [name for name, settings in self.dataset.features.items() if settings.keeps_missing]
         if names and not self.task.takes_missing:
             kinds = " or ".join(kind for kind, settings in TASKS.by_name.items() if settings.takes_missing)
@@ -96,13 +84,9 @@ class Config(Section):
         return self
 
     @model_validator(mode="after")
-    def _windows_stay_in_their_split(self) -> "Config":
+    def _windows_and_fold_fit_the_split(self) -> "Config":
         if self.source.windows and (faults := list(window_faults(self.source.windows, self.dataset))):
             raise ValueError("; ".join(faults))
-        return self
-
-    @model_validator(mode="after")
-    def _fold_is_of_the_split(self) -> "Config":
         fold, split = self.train.fold, self.dataset.split
         if fold is not None and not isinstance(split, FoldSplit):
             raise ValueError(f"train.fold is {fold}, but dataset.split has no folds; give it folds: 5, or leave train.fold out")

@@ -72,7 +72,9 @@ def from_yaml(text: str) -> Any:
 def read_yaml_file(path: str | Path) -> dict[str, Any]:
     """The mapping in a YAML file. Raises ConfigError if the file cannot be read or is not a mapping."""
     try:
-        values = from_yaml(_expand_environment(Path(path).read_text(encoding="utf-8")))
+        text = Path(path).read_text(encoding="utf-8")
+        # As a shell does, ${NAME:-default} becomes the variable or its default.
+        values = from_yaml(re.sub(r"\$\{(\w+):-([^}]*)\}", lambda match: os.environ.get(match[1]) or match[2], text))
     except OSError as error:
         raise ConfigError(
             f"{str(path) or repr(path)}: {error.strerror}; name the YAML file of a pipeline, such as conf/digits.yaml"
@@ -93,8 +95,3 @@ def describe_yaml_error(error: yaml.YAMLError) -> str:
     problem = getattr(error, "problem", None) or str(error)
     where = f" (line {mark.line + 1}, column {mark.column + 1})" if mark else ""
     return " ".join(problem.split()) + where
-
-
-def _expand_environment(text: str) -> str:
-    """Replaces `${NAME:-default}` by the environment variable or its default, as a shell does."""
-    return re.sub(r"\$\{(\w+):-([^}]*)\}", lambda match: os.environ.get(match[1]) or match[2], text)

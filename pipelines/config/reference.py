@@ -33,16 +33,23 @@ error that says what would use it. This page is generated from the settings clas
 
 def reference_page() -> str:
     """The whole page as Markdown."""
+    in_every_task = tuple(TaskSettings.model_fields)
     parts = [
         INTRODUCTION,
         *_sections(),
         "## `dataset.features`, `dataset.target` and `dataset.passthrough`: encoders\n",
-        *_encoders(),
+        section_table("### Every encoder, including your own", EncoderSettings),
+        *(section_table(f"### `{name}`", settings, without=("encoder",)) for name, settings in ENCODERS.by_name.items()),
         "## `task`\n",
-        *_tasks(),
+        section_table("### Every task, including your own", TaskSettings),
+        *(section_table(f"### `{name}`", settings, without=in_every_task) for name, settings in TASKS.by_name.items()),
+        section_table("### A function of your own, `module:function`", FunctionSettings, without=in_every_task),
         "## `train.strategy`\n",
-        *_strategies(),
+        section_table("### Every strategy, including your own", StrategySettings),
     ]
+    for kind, settings in STRATEGIES.by_name.items():
+        parts.append(section_table(f"### `{kind}`", settings, without=("kind",)))
+        parts += [section_table(f"#### `{name}`", section) for name, section in _inner_sections(settings).items()]
     return "\n".join(parts)
 
 
@@ -78,32 +85,7 @@ def _sections() -> list[str]:
     ]
 
 
-def _encoders() -> list[str]:
-    every_encoder = section_table("### Every encoder, including your own", EncoderSettings)
-    return [
-        every_encoder,
-        *(section_table(f"### `{name}`", settings, without=("encoder",)) for name, settings in ENCODERS.by_name.items()),
-    ]
-
-
-def _tasks() -> list[str]:
-    every_task = section_table("### Every task, including your own", TaskSettings)
-    common = tuple(TaskSettings.model_fields)
-    built_in = (section_table(f"### `{name}`", kind, without=common) for name, kind in TASKS.by_name.items())
-    return [every_task, *built_in, section_table("### A function of your own, `module:function`", FunctionSettings, without=common)]
-
-
-def _strategies() -> list[str]:
-    """The settings of every known kind, and the sections within them."""
-    parts = [section_table("### Every strategy, including your own", StrategySettings)]
-    for kind, settings in STRATEGIES.by_name.items():
-        parts.append(section_table(f"### `{kind}`", settings, without=("kind",)))
-        parts += [section_table(f"#### `{name}`", section) for name, section in _inner_sections(settings).items()]
-    return parts
-
-
 def _inner_sections(section: type[BaseModel]) -> dict[str, type[BaseModel]]:
-    """The sections within a section."""
     kinds = {name: field.annotation for name, field in section.model_fields.items()}
     return {name: kind for name, kind in kinds.items() if isinstance(kind, type) and issubclass(kind, BaseModel)}
 

@@ -9,11 +9,11 @@ _WORDS = (
     r"|(?:api|access|account|private|signing)[_.-]?key"
 )
 _NAME = re.compile(_WORDS, re.IGNORECASE)
-# A user and password before the host; the password may contain characters that an address may not. Over HTTP a user alone may be a
-# token; in the addresses of other stores it is a user or a container.
 _LOGIN = re.compile(
     rf"://[^/@\s:]*:(?!\d*(?:/|$))\S*@|\bhttps?://[^/@\s]+@|[?&;#][^=&;#\s]*(?:{_WORDS}|\bsig(?:nature)?\b)[^=&;#\s]*=", re.IGNORECASE
 )
+"""A user and password before the host; the password may contain characters that an address may not. Over HTTP a user alone may be a
+token; in the addresses of other stores it is a user or a container."""
 ELSEWHERE = (
     "which everyone who sees the run could read; set it in the environment, as MLFLOW_TRACKING_PASSWORD, MLFLOW_TRACKING_TOKEN or "
     "AWS_SECRET_ACCESS_KEY, or in Spark's configuration"

@@ -15,8 +15,14 @@ from pipelines.config.slices import folders_with_settings, inner_packages
 
 EXPORTS = "pipelines.exports"
 """The package of targets: each is a folder with a module `target`, and, if it has settings, a module `settings`."""
-
 EXPORTS_GROUP = "lockstep.exports"
+GateName = Literal["bounds", "size", "latency", "lineage", "commit", "sources", "skew", "champion", "slices"]
+Confidence = Annotated[float, Field(ge=0.5, lt=1)]
+_COMPARED = OnlyWith(".compare", (True,))
+_WITH_SLICES = OnlyWith(".slices", fits=is_given, remedy="name columns in registry.slices")
+_WITH_ALIAS = OnlyWith(
+    ".model", fits=lambda model, _: not model or "@" in model, remedy="set endpoint.model to an alias, models:/NAME@ALIAS"
+)
 
 
 @cache
@@ -56,21 +62,16 @@ if not TYPE_CHECKING:  # with the section of each target that has settings
     Export = extend(Export, __module__=__name__, **_sections)
 
 
-def _is_model(uri: str) -> str:
+def _check_model(uri: str) -> str:
     if uri and not re.fullmatch(r"models:/[^/@]+(/\d+|@[^/@]+)?", uri):
         raise ValueError("must be models:/NAME@ALIAS, models:/NAME/VERSION or models:/m-… of a logged model")
     return uri
 
 
-_WITH_ALIAS = OnlyWith(
-    ".model", fits=lambda model, _: not model or "@" in model, remedy="set endpoint.model to an alias, models:/NAME@ALIAS"
-)
-
-
 class Endpoint(Section):
     """The HTTP endpoint of a model."""
 
-    model: Annotated[str, AfterValidator(_is_model)] = ""
+    model: Annotated[str, AfterValidator(_check_model)] = ""
     """URI of the model; by default models:/NAME@champion, NAME being that of the pipeline. An alias is followed: when it moves to another
     version, the endpoint serves that one."""
     follow_seconds: Annotated[PositiveFloat, _WITH_ALIAS] = 5.0
@@ -97,13 +98,6 @@ class Endpoint(Section):
     """Time for a request to arrive, headers and body; slower ones are answered 408 and cut off."""
     answer_seconds: PositiveFloat = 120.0
     """Time for a replica to answer a request that has arrived; then HAProxy answers 504."""
-
-
-GateName = Literal["bounds", "size", "latency", "lineage", "commit", "sources", "skew", "champion", "slices"]
-Confidence = Annotated[float, Field(ge=0.5, lt=1)]
-
-_COMPARED = OnlyWith(".compare", (True,))
-_WITH_SLICES = OnlyWith(".slices", fits=is_given, remedy="name columns in registry.slices")
 
 
 class Registry(Section):

@@ -27,10 +27,12 @@ _faults: dict[str, str] = {}
 @cache
 def slice_modules(name: str) -> dict[str, ModuleType]:
     """The modules of this name, by the package of the slice. What cannot be imported is left out, with a warning."""
+    slices = [folder for room in ROOMS for folder in folders_with_settings(room)]
+    slices += [entry_point.value for entry_point in entry_points(group=GROUP)]
     modules = {}
-    for package in _slices():
+    for package in slices:
         try:
-            if _has_module(package, name):
+            if find_spec(f"{package}.{name}"):
                 modules[package] = import_module(f"{package}.{name}")
         except Exception as error:  # of somebody else's package
             report_fault(f"{package}.{name}", describe_import_error(error))
@@ -51,7 +53,7 @@ def import_faults() -> dict[str, str]:
 def folders_with_settings(package: str) -> list[str]:
     """Packages inside a package that have a module `settings`."""
     folders = [f"{package}.{name}" for name in inner_packages(package)]
-    return [folder for folder in folders if _has_module(folder, "settings")]
+    return [folder for folder in folders if find_spec(f"{folder}.settings")]
 
 
 def inner_packages(package: str) -> list[str]:
@@ -66,12 +68,3 @@ def package_folders(package: str) -> list[str]:
     except ModuleNotFoundError:
         return []
     return list(spec.submodule_search_locations or ()) if spec else []
-
-
-def _slices() -> list[str]:
-    folders = [folder for room in ROOMS for folder in folders_with_settings(room)]
-    return [*folders, *(entry_point.value for entry_point in entry_points(group=GROUP))]
-
-
-def _has_module(package: str, name: str) -> bool:
-    return find_spec(f"{package}.{name}") is not None

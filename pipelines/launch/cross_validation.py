@@ -18,7 +18,7 @@ from pipelines.launch.training_run import train
 from pipelines.report.filing import REPORT, file_folds_page
 from pipelines.report.fold_metrics import fold_table, metrics_line, summarize_metrics
 from pipelines.runtime.notebook_html import html_summary, metrics_table
-from pipelines.tracking.cross_validation import open_cross_validation
+from pipelines.tracking.cross_validation_run import open_cross_validation
 
 
 @dataclass(frozen=True)

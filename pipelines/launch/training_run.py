@@ -27,7 +27,7 @@ from pipelines.runtime.notebook_html import html_summary, metrics_table
 from pipelines.runtime.weights import from_bytes, model_digest
 from pipelines.serving import model as serve
 from pipelines.tasks.metrics.table import missing_reasons, numbers_only
-from pipelines.tracking.cross_validation import FOLD, PARENT, file_metrics
+from pipelines.tracking.cross_validation_run import FOLD, PARENT, file_metrics
 from pipelines.train.checkpoint.checkpoint_record import newest_step
 from pipelines.train.checkpoint.run_directory import WEIGHTS, RunDirectory
 from pipelines.train.run_context import left_out_rows, total_steps

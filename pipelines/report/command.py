@@ -11,7 +11,7 @@ from pipelines.report.folds_page import folds_page
 from pipelines.report.run_data import read_run_data
 from pipelines.report.run_page import run_page
 from pipelines.runtime import atomic
-from pipelines.tracking.cross_validation import CROSS_VALIDATION
+from pipelines.tracking.cross_validation_run import CROSS_VALIDATION
 from pipelines.tracking.history import TRAINING, download, kind_of_run, newest_run
 from pipelines.tracking.job_runs import BASELINE
 

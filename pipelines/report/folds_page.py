@@ -11,7 +11,7 @@ from pipelines.report.charts import line_chart
 from pipelines.report.fold_metrics import FoldMetrics, describe_mean, split_values
 from pipelines.report.rendering import Code, Facts, Figure, Note, PageTable, readable, render
 from pipelines.report.run_page import duration
-from pipelines.tracking.cross_validation import FoldTraining, read_fold_trainings
+from pipelines.tracking.cross_validation_run import FoldTraining, read_fold_trainings
 from pipelines.tracking.history import download, history
 
 _SPLITS = ("test", "validation")

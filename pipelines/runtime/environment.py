@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 
+MISSING = "missing"
+
 
 @contextmanager
 def environment(variables: Mapping[str, str]) -> Iterator[None]:
@@ -22,12 +24,15 @@ def environment(variables: Mapping[str, str]) -> Iterator[None]:
                 os.environ[name] = value
 
 
-MISSING = "missing"
-
-
 def installed_versions(packages: Sequence[str]) -> dict[str, str]:
     """The versions of Python and of packages; `missing` for a package that is not installed."""
-    return {"Python": platform.python_version(), **{name: _version(name) for name in packages}}
+    versions = {"Python": platform.python_version()}
+    for name in packages:
+        try:
+            versions[name] = version(name)
+        except PackageNotFoundError:
+            versions[name] = MISSING
+    return versions
 
 
 def describe_disagreement(driver_versions: Mapping[str, str], other_versions: Mapping[str, str], host: str) -> str:
@@ -37,13 +42,6 @@ def describe_disagreement(driver_versions: Mapping[str, str], other_versions: Ma
     if not differences:
         return ""
     return f"{host} has other versions than the driver: {', '.join(differences)}; give both one image, or one packed environment"
-
-
-def _version(name: str) -> str:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return MISSING
 
 
 def is_local(master: str) -> bool:

@@ -47,7 +47,6 @@ class FirstSignal:
         return time.monotonic() - self._at > REPEAT_SECONDS
 
     def forget(self) -> None:
-        """Forget the signal that arrived."""
         self.number, self._at = None, 0.0
 
 
@@ -56,7 +55,7 @@ class _Job(FirstSignal):
 
     def __init__(self) -> None:
         super().__init__()
-        self.at_work = self.done = False
+        self.at_work = self.ends_by_itself = False
 
 
 _job = _Job()
@@ -69,7 +68,7 @@ def first_signal() -> int | None:
 
 def record_signal(number: int) -> bool:
     """Remember a signal, and return whether to exit: not if it is a repetition, nor if the job is done."""
-    return _job.take(number) and not _job.done
+    return _job.take(number) and not _job.ends_by_itself
 
 
 def _leave(number: int, frame: FrameType | None) -> None:
@@ -79,12 +78,12 @@ def _leave(number: int, frame: FrameType | None) -> None:
 
 def mark_done() -> None:
     """Mark the job as done: it is about to end by itself, and a signal no longer makes it fail."""
-    _job.done = _job.at_work
+    _job.ends_by_itself = _job.at_work
 
 
 def is_done() -> bool:
     """Whether the job is about to end by itself."""
-    return _job.done
+    return _job.ends_by_itself
 
 
 @contextmanager
@@ -99,7 +98,7 @@ def exit_on_signals() -> Iterator[None]:
             yield
     except (Exception, KeyboardInterrupt) as error:
         number_noted = signal.SIGINT if isinstance(error, KeyboardInterrupt) else _job.number
-        if number_noted is None or _job.done:
+        if number_noted is None or _job.ends_by_itself:
             raise
         raise SystemExit(128 + number_noted) from error
     finally:

@@ -15,6 +15,8 @@ from threading import Thread
 
 ROUTINE = (b"WARNING: Using incubator modules: ", b'Setting default log level to "', b"To adjust logging level use sc.setLogLevel")
 """How lines begin that say nothing about a command."""
+READER_LEFT = 128 + signal.SIGPIPE
+"""Exit code, as a shell shows for a command that SIGPIPE has ended."""
 
 
 class LineFilter:
@@ -22,11 +24,12 @@ class LineFilter:
 
     def __init__(self) -> None:
         self.routine_lines = b""
-        self._unsent = b""
+        self.remainder = b""
+        """The last bytes, if they end in the middle of a line that may be routine."""
 
     def feed(self, chunk: bytes) -> bytes:
         """The bytes to show."""
-        *lines, last = re.split(rb"(?<=\n)", self._unsent + chunk)
+        *lines, last = re.split(rb"(?<=\n)", self.remainder + chunk)
         visible = b""
         for line in lines:
             if line.startswith(ROUTINE):
@@ -34,12 +37,8 @@ class LineFilter:
             else:
                 visible += line
         is_undecided = any(start.startswith(last[: len(start)]) for start in ROUTINE)
-        self._unsent = last if is_undecided else b""
+        self.remainder = last if is_undecided else b""
         return visible if is_undecided else visible + last
-
-    def remainder(self) -> bytes:
-        """The last bytes, if they end in the middle of a line."""
-        return self._unsent
 
 
 @contextmanager
@@ -60,26 +59,21 @@ def forward_filtered() -> tuple[int, LineFilter, Thread]:
     """A file descriptor whose lines go on to standard error, filtered, until everybody has closed it; and the thread that does so."""
     reading, writing = os.pipe()
     lines = LineFilter()
-    thread = Thread(target=_forward, args=(reading, lines), name="filter of errors", daemon=True)
+
+    def show(text: bytes) -> None:
+        with suppress(OSError, ValueError):  # whoever reads it has left
+            sys.stderr.flush()
+            os.write(2, text)
+
+    def forward() -> None:
+        with os.fdopen(reading, "rb", buffering=0) as stream:
+            while chunk := stream.read(65_536):
+                show(lines.feed(chunk))
+        show(lines.remainder)
+
+    thread = Thread(target=forward, name="filter of errors", daemon=True)
     thread.start()
     return writing, lines, thread
-
-
-def _forward(reading: int, lines: LineFilter) -> None:
-    with os.fdopen(reading, "rb", buffering=0) as stream:
-        while chunk := stream.read(65_536):
-            _show(lines.feed(chunk))
-    _show(lines.remainder())
-
-
-def _show(text: bytes) -> None:
-    with suppress(OSError, ValueError):  # whoever reads it has left
-        sys.stderr.flush()
-        os.write(2, text)
-
-
-READER_LEFT = 128 + signal.SIGPIPE
-"""Exit code, as a shell shows for a command that SIGPIPE has ended."""
 
 
 @contextmanager

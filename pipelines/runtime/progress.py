@@ -54,7 +54,8 @@ class JsonLines(logging.Formatter):
 
 
 class _Bar(tqdm):
-    monitor_interval = 0  # without tqdm's thread, which redraws late bars: this one is redrawn often enough
+    monitor_interval = 0
+    """Without tqdm's thread, which redraws late bars: this one is redrawn often enough."""
 
 
 def is_notebook() -> bool:

@@ -27,7 +27,13 @@ def tensors(values: Mapping[str, Any], prefix: str = "") -> dict[str, Tensor]:
 
 def digests(values: Mapping[str, Any]) -> dict[str, str]:
     """Hex SHA-256 of every tensor in nested mappings, of its dtype, shape and bytes, by dotted name."""
-    return {name: _digest(tensor) for name, tensor in tensors(values).items()}
+    by_name = {}
+    for name, tensor in tensors(values).items():
+        on_cpu = tensor.detach().cpu().contiguous()
+        digest = sha256(f"{on_cpu.dtype} {tuple(on_cpu.shape)}\n".encode())
+        digest.update(on_cpu.reshape(-1).view(torch.uint8).numpy().data)
+        by_name[name] = digest.hexdigest()
+    return by_name
 
 
 def model_digest(weights: Mapping[str, Tensor]) -> str:
@@ -81,10 +87,3 @@ def read_files(first: Path) -> dict[str, Tensor]:
         return load_file(first)
     names = sorted(set(json.loads(first.read_bytes())["weight_map"].values()))
     return {name: tensor for file in names for name, tensor in load_file(first.parent / file).items()}
-
-
-def _digest(tensor: Tensor) -> str:
-    values = tensor.detach().cpu().contiguous()
-    digest = sha256(f"{values.dtype} {tuple(values.shape)}\n".encode())
-    digest.update(values.reshape(-1).view(torch.uint8).numpy().data)
-    return digest.hexdigest()

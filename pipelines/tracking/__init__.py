@@ -6,9 +6,9 @@
                 the code.
 3. `run_heartbeat` sends heartbeats, which show the next command whether a run is alive or was killed.
 4. `sender`     sends metrics from rank 0 in batches, each point once, across outages and restarts.
-5. `tracked_run` keeps a run alive, and sets its final status.
+5. `tracked_run` creates a run, keeps it alive, and sets its final status.
 6. `training`   opens or resumes the run of a training.
-   `cross_validation` opens or resumes the run of a cross-validation, in which those of its trainings are.
+   `cross_validation_run` opens or resumes the run of a cross-validation, in which those of its trainings are.
 7. `job_runs`   are the runs of an ETL and of a baseline.
 8. `system`     logs system metrics of each node, and the power of its processors.
 9. `history`    reads a finished training, and a run's curves, tags and files. `models` finds and downloads logged models and versions in
@@ -36,29 +36,8 @@ from pipelines.tracking.training import (
 )
 
 __all__ = [
-    "MODEL_DIGEST",
-    "REMARKS",
-    "RESULT",
-    "SPARK_APPLICATION",
-    "UNDEFINED",
-    "Sender",
-    "TrainingRun",
-    "baseline_run",
-    "browse_line",
-    "check_host",
-    "connect_early",
-    "describe_etl",
-    "describe_training",
-    "download_weights",
-    "etl_run",
-    "final_point",
-    "final_step",
-    "find_finished_training",
-    "find_run_folder",
-    "is_reachable",
-    "newest_model",
-    "open_training",
-    "resumable_folder",
-    "system_metrics",
+    "MODEL_DIGEST", "REMARKS", "RESULT", "SPARK_APPLICATION", "UNDEFINED", "Sender", "TrainingRun", "baseline_run", "browse_line",
+    "check_host", "connect_early", "describe_etl", "describe_training", "download_weights", "etl_run", "final_point", "final_step",
+    "find_finished_training", "find_run_folder", "is_reachable", "newest_model", "open_training", "resumable_folder", "system_metrics",
     "tracked_run",
 ]  # fmt: skip

@@ -33,8 +33,11 @@ MLFLOW = {
 """Settings of MLflow, unless the environment sets them."""
 _REFUSED = re.compile(r"error code 40[13]\b|\b(?:unauthori[sz]ed|unauthenticated|forbidden)\b", re.IGNORECASE)
 """MLflow's messages about a server that refuses. Of an answer in JSON, such as a gateway's, they leave out the code."""
+METRICS_PER_CALL = 1_000
+"""As many as MLflow takes, and so are these."""
 _PARAMS_PER_CALL, _PARAM_LENGTH = 100, 6_000
 _USUAL: Any = {"strategy": {"kind"}, **dict.fromkeys(("optimizer", "lr", "global_batch", "epochs", "seed", "shards"), True)}
+"""Settings of `train` that every training logs, as pydantic includes them."""
 
 
 def connect(uri: str) -> MlflowClient:

@@ -5,7 +5,8 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,9 @@ DESCRIPTION = "mlflow.note.content"
 """MLflow's tag for the description of a run, in Markdown."""
 SPARK_APPLICATION = "spark.application_id"
 """The tag with the Spark application of an ETL."""
+GIT_COMMIT = "git.commit"
+"""Tag of every run."""
+_GIT_DESCRIBE = ("describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")
 _WORKERS = "system/workers/"
 _OF_WORKERS = ("time/", "memory/")
 """Metrics of how workers spend time and memory; MLflow has them below `system/workers/`, after and apart from those of the model."""
@@ -83,48 +87,36 @@ def browse_line(config: Config) -> str:
     return f"browse    {page}" if page else ""
 
 
-GIT_COMMIT = "git.commit"
-"""Tag of every run."""
-_COMMAND = ("describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")
-
-
 def git_commit() -> str:
     """The commit of the submitted code, since an uploaded copy has no history, or else of the first of these folders that is a git
     checkout: that of the running program, the current one, LOCKSTEP_HOME. Ends in `-dirty` if files differ from the commit; empty
     without git."""
     if submitted := os.environ.get("LOCKSTEP_GIT_COMMIT"):
         return submitted
-    folders = [Path(sys.argv[0]).absolute().parent, Path.cwd(), home()]
-    return next(filter(None, map(_commit, folders)), "")
-
-
-def _commit(folder: Path) -> str:
-    try:
-        return subprocess.run(["git", "-C", folder, *_COMMAND], capture_output=True, text=True, check=False).stdout.strip()
-    except OSError:
-        return ""
+    for folder in (Path(sys.argv[0]).absolute().parent, Path.cwd(), home()):
+        with suppress(OSError):
+            answer = subprocess.run(["git", "-C", folder, *_GIT_DESCRIBE], capture_output=True, text=True, check=False)
+            if commit := answer.stdout.strip():
+                return commit
+    return ""
 
 
 def describe_training(config: Config, manifest: Manifest, result: str, trained: Mapping[str, Any], page: str) -> str:
     """`result` has the metrics in words; `trained` has `best_epoch`, `epochs`, `steps`, `rows` and `seconds`; `page` is the address of the
     run's page."""
-    speed, steps = trained["rows"] / max(trained["seconds"], 1e-9), config.train.strategy.describe_steps(config.train)
+    train = config.train
+    speed, steps = trained["rows"] / max(trained["seconds"], 1e-9), train.strategy.describe_steps(train)
+    optimizer = f"{train.optimizer} with " if has_effect(config, "train.optimizer") else ""
+    settings = [config.task.kind, train.strategy.kind, f"{optimizer}lr {train.lr:g}"]
+    if has_effect(config, "train.global_batch"):
+        settings.append(f"batches of {show_count(train.global_batch, 'row')}")
     return _lines(
         f"**{result}** (best epoch, {trained['best_epoch']} of {trained['epochs']})",
         _data_line(config, manifest),
-        ", ".join(_training_words(config)),
+        ", ".join(settings),
         f"{trained['steps']:,} {steps} in {trained['seconds']:,.0f} s of training, {speed:,.0f} rows/s",
         f"[page of the run]({page})",
     )
-
-
-def _training_words(config: Config) -> Iterator[str]:
-    """The task, the strategy, and those of the usual settings that have an effect on it."""
-    train = config.train
-    yield from (config.task.kind, train.strategy.kind)
-    yield f"{train.optimizer} with lr {train.lr:g}" if has_effect(config, "train.optimizer") else f"lr {train.lr:g}"
-    if has_effect(config, "train.global_batch"):
-        yield f"batches of {show_count(train.global_batch, 'row')}"
 
 
 def describe_etl(config: Config, manifest: Manifest, seconds: float, page: str = "") -> str:
@@ -138,11 +130,6 @@ def describe_etl(config: Config, manifest: Manifest, seconds: float, page: str =
         f"{seconds:,.0f} s",
         f"[page about the data]({page})" if page else "",
     )
-
-
-def artifact_page(experiment_id: str, run_id: str, file: str) -> str:
-    """The address of an artifact in MLflow's pages, relative to that of the run."""
-    return f"#/experiments/{experiment_id}/runs/{run_id}/artifacts/{file}"
 
 
 def _data_line(config: Config, manifest: Manifest) -> str:

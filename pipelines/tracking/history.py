@@ -24,6 +24,7 @@ CONFIG = "config.json"
 TRAINING = "training"
 _NEWEST_FIRST = ["attributes.start_time DESC"]
 _ABSENT = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")
+"""What MLflow answers of a run that it does not have, and of an ID that is none."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,10 @@ def history(uri: str, run_id: str) -> History:
     run = _run(client, uri, run_id)
     with mlflow_errors(uri):
         experiment = client.get_experiment(run.info.experiment_id).name
-        curves = {metric_name(name): _points(client, run_id, name) for name in sorted(run.data.metrics)}
+        curves: dict[str, list[Point]] = {}
+        for name in sorted(run.data.metrics):
+            points = [Point(metric.step, metric.timestamp / 1_000, metric.value) for metric in client.get_metric_history(run_id, name)]
+            curves[metric_name(name)] = sorted(points, key=lambda point: (point.step, point.seconds))
         last_step = max((point.step for point in curves.pop(BEST_EPOCH, ())), default=2**63) - 1
         settings = {name: str(value) for name, value in _config(client, run_id).items()}
     return History(
@@ -98,11 +102,6 @@ def _config(client: MlflowClient, run_id: str) -> dict[str, Any]:
     with TemporaryDirectory() as folder:
         path = Path(client.download_artifacts(run_id, CONFIG, folder))
         return flatten(json.loads(path.read_bytes()))
-
-
-def _points(client: MlflowClient, run_id: str, name: str) -> tuple[Point, ...]:
-    points = (Point(metric.step, metric.timestamp / 1_000, metric.value) for metric in client.get_metric_history(run_id, name))
-    return tuple(sorted(points, key=lambda point: (point.step, point.seconds)))
 
 
 def download(uri: str, run_id: str, folder: Path, names: tuple[str, ...]) -> None:
@@ -147,7 +146,7 @@ def read_training(uri: str, run_id: str) -> TrainingRecord:
     try:
         run = client.get_run(run_id)
     except MlflowException as error:
-        if error.error_code not in ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"):
+        if error.error_code not in _ABSENT:
             raise TrackingError(
                 f"tracking.uri is {uri}, which does not respond: {str(error).splitlines()[0]}; start the server, or wait"
             ) from error
@@ -162,7 +161,11 @@ def read_training(uri: str, run_id: str) -> TrainingRecord:
             f"config.json of run {run_id} ({run.info.run_name}) cannot be read from {uri}: {str(error).splitlines()[0]}; "
             "use the ID of a run of jobs/train.py that has its artifacts"
         ) from error
-    return TrainingRecord(run_id, run.info.status, run.data.tags, _parse_config(content, run_id))
+    try:
+        config = dict(json.loads(content))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise TrackingError(f"config.json of run {run_id} is damaged: {error}; log it again, or train again") from error
+    return TrainingRecord(run_id, run.info.status, run.data.tags, config)
 
 
 def check_is_not_deleted(uri: str, run: Run) -> None:
@@ -172,10 +175,3 @@ def check_is_not_deleted(uri: str, run: Run) -> None:
             f"run {run.info.run_id} is deleted in {uri}, where no decision about it can be recorded; restore it with "
             f"`MLFLOW_TRACKING_URI={uri} mlflow runs restore --run-id {run.info.run_id}`"
         )
-
-
-def _parse_config(content: bytes, run_id: str) -> dict[str, Any]:
-    try:
-        return dict(json.loads(content))
-    except (TypeError, ValueError, RecursionError) as error:
-        raise TrackingError(f"config.json of run {run_id} is damaged: {error}; log it again, or train again") from error

@@ -1,30 +1,27 @@
 """Runs of jobs that train no network: that of an ETL, with rows read, written and refused, seconds by stage, and the profile of the data;
 and that of a baseline."""
 
-import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from mlflow import MlflowClient
-from mlflow.entities import Metric
-from mlflow.tracking.context.registry import resolve_tags
 
 from pipelines.config import Config
 from pipelines.data.versions.data_profile import Files, SparkStage
 from pipelines.data.versions.manifest import Manifest
 from pipelines.data.versions.versions import Version
 from pipelines.tracking.client import connect, ensure_experiment, etl_settings, key, log_params, mlflow_errors
-from pipelines.tracking.descriptions import GIT_COMMIT, git_commit, run_name
-from pipelines.tracking.run_heartbeat import DATASET, HEARTBEAT, correct_dead_runs, heartbeat
-from pipelines.tracking.tracked_run import KIND, MlflowRun, tracked_run
-from pipelines.tracking.training import dataset_input, origin_tags
+from pipelines.tracking.descriptions import GIT_COMMIT, git_commit
+from pipelines.tracking.run_heartbeat import correct_dead_runs
+from pipelines.tracking.tracked_run import MlflowRun, create_run, tracked_run
+from pipelines.tracking.training import log_dataset, origin_tags
 
-_NAMES = {"etl": "ETL"}
-"""How runs of a kind are named, where that is not its tag."""
-# Names of MLflow metrics have at most 250 characters.
+BASELINE = "baseline"
+"""The kind of these runs, in their tag KIND."""
 _REASON_LENGTH = 200
+"""Names of MLflow metrics have at most 250 characters."""
 
 
 @dataclass(frozen=True)
@@ -44,12 +41,9 @@ class EtlRun(MlflowRun):
             **{f"seconds/{stage}": seconds for stage, seconds in seconds_by_stage.items()},
             **_spark_metrics(spark),
         }
-        now = int(time.time() * 1_000)
         self.tag({"dataset.digest": manifest.digest, "dataset.version": manifest.version})
+        self.log_metrics({key(name): value for name, value in values.items()})
         with mlflow_errors(self.uri):
-            self.client.log_batch(
-                self.run_id, [Metric(key(name), float(value), now, 0) for name, value in values.items()], synchronous=True
-            )
             self.client.log_text(self.run_id, manifest.to_json().decode(), "manifest.json")
             self.client.log_dict(self.run_id, manifest.profile, "profile.json")
 
@@ -81,51 +75,42 @@ def _balance(manifest: Manifest) -> dict[str, int]:
 
 def etl_run(config: Config, tags: Mapping[str, str]) -> AbstractContextManager[EtlRun]:
     """An MLflow run with these tags that ends as FINISHED, as FAILED on an exception, or as KILLED on an interrupt."""
-    return tracked_run(lambda: _begin_etl(config, tags))
+
+    def begin() -> EtlRun:
+        client, run_id = _begin_job(config, {**config.tracking.tags, **tags, GIT_COMMIT: git_commit()}, "etl")
+        with mlflow_errors(config.tracking.uri):
+            log_params(client, run_id, etl_settings(config))
+        return EtlRun(client, config.tracking.uri, run_id)
+
+    return tracked_run(begin)
 
 
-def _begin_etl(config: Config, tags: Mapping[str, str]) -> EtlRun:
-    client, run_id = _create_run(config, "etl", {**config.tracking.tags, **tags, GIT_COMMIT: git_commit()})
-    with mlflow_errors(config.tracking.uri):
-        log_params(client, run_id, etl_settings(config))
-    return EtlRun(client, config.tracking.uri, run_id)
-
-
-def _create_run(config: Config, kind: str, tags: Mapping[str, str]) -> tuple[MlflowClient, str]:
-    """Create a run of this kind, with the config; the second value is its id."""
+def _begin_job(config: Config, tags: Mapping[str, str], kind: str) -> tuple[MlflowClient, str]:
+    """Create a run of this kind in the config's experiment; the second value is its id."""
     client = connect(config.tracking.uri)
     experiment = ensure_experiment(client, config)
     with mlflow_errors(config.tracking.uri):
         correct_dead_runs(client, experiment, config.dataset.path)
-        run_tags = {**resolve_tags(), **tags, KIND: kind, HEARTBEAT: heartbeat(), DATASET: config.dataset.path}
-        run_id = client.create_run(experiment, tags=run_tags, run_name=run_name(config, _NAMES.get(kind, kind))).info.run_id
-        client.log_text(run_id, config.model_dump_json(indent=1), "config.json")
-    return client, run_id
-
-
-BASELINE = "baseline"
-"""The kind of these runs, in their tag KIND."""
+        return client, create_run(client, config, experiment, tags, kind)
 
 
 @dataclass(frozen=True)
 class BaselineRun(MlflowRun):
     def finish(self, parameters: Mapping[str, str], metrics: Mapping[str, float]) -> None:
-        now = int(time.time() * 1_000)
         with mlflow_errors(self.uri):
             for name, value in parameters.items():
                 self.client.log_param(self.run_id, name, value)
-            self.client.log_batch(self.run_id, [Metric(name, value, now, 0) for name, value in metrics.items()], synchronous=True)
+        self.log_metrics(metrics)
 
 
 def baseline_run(config: Config, version: Version) -> AbstractContextManager[BaselineRun]:
     """An MLflow run that ends as FINISHED, as FAILED on an exception, or as KILLED on an interrupt. It is in the experiment of the
     trainings, on the same dataset, with the same names of metrics."""
-    return tracked_run(lambda: _begin_baseline(config, version))
 
+    def begin() -> BaselineRun:
+        client, run_id = _begin_job(config, origin_tags(config, version), BASELINE)
+        with mlflow_errors(config.tracking.uri):
+            log_dataset(client, run_id, config, version)
+        return BaselineRun(client, config.tracking.uri, run_id)
 
-def _begin_baseline(config: Config, version: Version) -> BaselineRun:
-    client, run_id = _create_run(config, BASELINE, origin_tags(config, version))
-    with mlflow_errors(config.tracking.uri):
-        client.log_inputs(run_id, [dataset_input(config, version)])
-        client.log_text(run_id, version.manifest.to_json().decode(), "manifest.json")
-    return BaselineRun(client, config.tracking.uri, run_id)
+    return tracked_run(begin)

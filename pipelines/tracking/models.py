@@ -101,7 +101,6 @@ def registered_model_files(uri: str, model: str, version: str) -> Iterator[Path]
 
 
 def _location(client: MlflowClient, model: str, version: str) -> str:
-    """Where MLflow keeps the files."""
     name = model.removeprefix("models:/")
     source = model
     if "@" in name or "/" in name:

@@ -112,19 +112,15 @@ def correct_dead_runs(client: MlflowClient, experiment: str, dataset: str) -> No
     ]
     dead = {run.info.run_id: run for run in running if not is_alive(run.data.tags)}.values()
     folders = {dataset, *(run.data.tags.get(DATASET, run.data.params.get("dataset.path", dataset)) for run in dead)} if dead else set()
-    finished_run_ids = set[str]().union(*map(_maker_run_ids, folders))
+    finished_run_ids = set[str]()
+    for folder in folders:
+        with suppress(DatasetError, OSError):  # this machine may not see it
+            finished_run_ids |= {manifest.run_id for _, manifest in versions(folder)}
     for run in dead:
         is_done = run.info.run_id in finished_run_ids or MODEL_DIGEST in run.data.tags
         status = RunStatus.to_string(RunStatus.FINISHED if is_done else RunStatus.FAILED)
         client.set_terminated(run.info.run_id, status)
         log.warning("run %s was left RUNNING by a process that has ended; its status is now %s", run.info.run_id, status)
-
-
-def _maker_run_ids(dataset: str) -> set[str]:
-    """IDs of the runs that made the versions in the folder of a dataset; empty if it cannot be read."""
-    with suppress(DatasetError, OSError):
-        return {manifest.run_id for _, manifest in versions(dataset)}
-    return set()
 
 
 def _last_beat(tags: Mapping[str, str]) -> RunBeat | None:
@@ -141,6 +137,6 @@ def _is_alive_process(process: int) -> bool:
         os.kill(process, 0)
     except ProcessLookupError:
         return False
-    except PermissionError:
-        return True
+    except PermissionError:  # another user's
+        pass
     return True

@@ -11,17 +11,14 @@ from mlflow.entities import Metric
 from mlflow.exceptions import MlflowException
 
 from pipelines.errors import TrackingError
-from pipelines.tracking.client import connect, mlflow_errors
+from pipelines.tracking.client import METRICS_PER_CALL, connect, mlflow_errors
 from pipelines.tracking.descriptions import mlflow_metric
 
 log = logging.getLogger(__name__)
 
-_METRICS_PER_CALL = 1_000
 
 Point = tuple[int, int, dict[str, float]]
 """Time in ms; step; metrics by name."""
-
-
 BEST_EPOCH = "best_epoch"
 """The metric that a finished training has at its final step."""
 
@@ -143,7 +140,7 @@ class Sender:
             metrics = 0
             for point in self._points:
                 metrics += len(point[2])
-                if batch and metrics > _METRICS_PER_CALL:
+                if batch and metrics > METRICS_PER_CALL:
                     break
                 batch.append(point)
             return batch

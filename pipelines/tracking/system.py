@@ -14,6 +14,7 @@ from pipelines.tracking.client import connect
 
 POWERCAP = Path("/sys/class/powercap")
 METRIC = "processor_power_usage_watts"
+SAMPLE_SECONDS = 10.0
 
 
 class ProcessorPower(BaseMetricsMonitor):
@@ -31,7 +32,12 @@ class ProcessorPower(BaseMetricsMonitor):
     def collect_metrics(self) -> None:
         before, now = self._before, (time.monotonic(), counters(self._folder))
         self._before = now
-        joules = [_joules(before[1][name], value, limit) for name, (value, limit) in now[1].items() if name in before[1]]
+        joules = []
+        for name, (microjoules, limit) in now[1].items():
+            if name in before[1]:
+                difference = microjoules - before[1][name][0]
+                # The counter may have started at 0 again once.
+                joules.append((difference if difference >= 0 else difference + limit) / 1e6)
         if joules and now[0] > before[0]:
             self._metrics[METRIC].append(sum(joules) / (now[0] - before[0]))
 
@@ -52,15 +58,6 @@ def counters(folder: Path) -> Mapping[str, tuple[int, int]]:
         except (OSError, ValueError):
             continue
     return energies
-
-
-def _joules(before: tuple[int, int], now: int, limit: int) -> float:
-    """Joules between two readings. The counter may have started at 0 again once."""
-    microjoules = now - before[0]
-    return (microjoules if microjoules >= 0 else microjoules + limit) / 1e6
-
-
-SAMPLE_SECONDS = 10.0
 
 
 @contextmanager

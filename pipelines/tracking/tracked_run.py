@@ -1,4 +1,4 @@
-"""An MLflow run while it is under way: sends heartbeats, and sets the final status."""
+"""An MLflow run while it is under way: creates it, sends heartbeats, logs values and files, and sets the final status."""
 
 import logging
 import time
@@ -10,26 +10,34 @@ from tempfile import TemporaryDirectory
 from typing import Any, Literal, TypeVar
 
 from mlflow import MlflowClient
+from mlflow.entities import Metric
 from mlflow.exceptions import MlflowException
+from mlflow.tracking.context.registry import resolve_tags
 
+from pipelines.config import Config
 from pipelines.errors import TrackingError
 from pipelines.runtime.interrupts import DeferredSignals, first_signal, mark_done
-from pipelines.tracking.client import connect, mlflow_errors
-from pipelines.tracking.descriptions import DESCRIPTION, artifact_page
-from pipelines.tracking.run_heartbeat import HEARTBEAT, beating, describe_beat, is_of_another
+from pipelines.tracking.client import METRICS_PER_CALL, connect, mlflow_errors
+from pipelines.tracking.descriptions import DESCRIPTION, run_name
+from pipelines.tracking.run_heartbeat import DATASET, HEARTBEAT, beating, describe_beat, heartbeat, is_of_another
 from pipelines.tracking.sender import Sender
 
 log = logging.getLogger(__name__)
+OneRun = TypeVar("OneRun", bound="MlflowRun")
 
 KIND = "mlflow.lockstep.kind"
 """Tag of runs that are not trainings."""
 _TAG_LINES = 10
 """MLflow takes a few thousand characters."""
+_NAMES = {"etl": "ETL"}
+"""How runs of a kind are named, where that is not its tag."""
 Status = Literal["FINISHED", "FAILED", "KILLED"]
 
 
 @dataclass(frozen=True)
 class MlflowRun:
+    """A run that has begun."""
+
     client: MlflowClient
     uri: str
     run_id: str
@@ -47,14 +55,23 @@ class MlflowRun:
         except MlflowException as error:
             log.warning("run %s lacks a line in its tag %s: %s: %s", self.run_id, tag, line, str(error).splitlines()[0])
 
+    def log_metrics(self, values: Mapping[str, float]) -> None:
+        """Log values of this moment, by names as MLflow takes them."""
+        now = int(time.time() * 1_000)
+        metrics = [Metric(name, float(value), now, 0) for name, value in values.items()]
+        with mlflow_errors(self.uri):
+            for start in range(0, len(metrics), METRICS_PER_CALL):
+                self.client.log_batch(self.run_id, metrics[start : start + METRICS_PER_CALL], synchronous=True)
+
     def describe(self, text: str) -> None:
         """Set the description that MLflow shows first, in Markdown."""
         self.tag({DESCRIPTION: text})
 
     def artifact_page(self, file: str) -> str:
-        """The address of an artifact in MLflow's pages."""
+        """The address of an artifact in MLflow's pages, relative to that of the run."""
         with mlflow_errors(self.uri):
-            return artifact_page(self.client.get_run(self.run_id).info.experiment_id, self.run_id, file)
+            experiment_id = self.client.get_run(self.run_id).info.experiment_id
+        return f"#/experiments/{experiment_id}/runs/{self.run_id}/artifacts/{file}"
 
     def file(self, name: str, content: bytes) -> None:
         """Log a file as an artifact with this name, which may have a folder."""
@@ -77,16 +94,13 @@ class MlflowRun:
         with mlflow_errors(self.uri):
             self.client.log_artifacts(self.run_id, folder)
 
-    def set_status(self, status: Status) -> None:
-        """Set the status of the run while this process is still at work on it, with its heartbeat. Warns as `end` does."""
-        self._set_status(status, is_over=False)
-
     def end(self, status: Status) -> None:
-        """Set the status of the run, and clear its heartbeat, so that it can be resumed at once; nothing if another process has resumed
-        it. If MLflow is unreachable, only warn: the next command corrects the status."""
-        self._set_status(status, is_over=True)
+        """Set the status of the run, and clear its heartbeat, so that it can be resumed at once."""
+        self.set_status(status, is_over=True)
 
-    def _set_status(self, status: Status, is_over: bool) -> None:
+    def set_status(self, status: Status, is_over: bool = False) -> None:
+        """Set the status of the run, by default while this process is still at work on it, with its heartbeat; nothing if another process
+        has resumed it. If MLflow is unreachable, only warn: the next command corrects the status."""
         try:
             if is_of_another(tags := self.client.get_run(self.run_id).data.tags):
                 log.warning("run %s stays as it is: it was resumed by %s", self.run_id, describe_beat(tags))
@@ -98,7 +112,15 @@ class MlflowRun:
             log.warning("the status of run %s could not be set to %s: %s", self.run_id, status, str(error).splitlines()[0])
 
 
-OneRun = TypeVar("OneRun", bound=MlflowRun)
+def create_run(client: MlflowClient, config: Config, experiment: str, tags: Mapping[str, str], kind: str = "") -> str:
+    """Create a run with its config, and with these tags and those that every run has; a training is of no `kind`. Returns its ID, and
+    raises what MLflow does."""
+    all_tags = {**resolve_tags(), **tags, HEARTBEAT: heartbeat(), DATASET: config.dataset.path}
+    if kind:
+        all_tags[KIND] = kind
+    run_id = str(client.create_run(experiment, tags=all_tags, run_name=run_name(config, _NAMES.get(kind, kind))).info.run_id)
+    client.log_text(run_id, config.model_dump_json(indent=1), "config.json")
+    return run_id
 
 
 @contextmanager

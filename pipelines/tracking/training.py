@@ -11,7 +11,6 @@ from mlflow import MlflowClient, entities
 from mlflow.artifacts import download_artifacts
 from mlflow.entities import Dataset, DatasetInput, InputTag
 from mlflow.exceptions import MlflowException
-from mlflow.tracking.context.registry import resolve_tags
 from pyarrow.fs import FileType
 
 from pipelines.config import Config
@@ -21,8 +20,8 @@ from pipelines.errors import DatasetError, TrackingError
 from pipelines.tracking.client import connect, ensure_experiment, log_params, mlflow_errors, param_values, training_settings
 from pipelines.tracking.descriptions import GIT_COMMIT, HIDDEN, SPARK_APPLICATION, git_commit, run_name
 from pipelines.tracking.models import find_model
-from pipelines.tracking.run_heartbeat import DATASET, HEARTBEAT, MODEL_DIGEST, check_is_dead, correct_dead_runs, heartbeat
-from pipelines.tracking.tracked_run import MlflowRun
+from pipelines.tracking.run_heartbeat import HEARTBEAT, MODEL_DIGEST, check_is_dead, correct_dead_runs, heartbeat
+from pipelines.tracking.tracked_run import MlflowRun, create_run
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +55,12 @@ def open_training(config: Config, version: Version, tags: Mapping[str, str]) -> 
         earlier_run = _find_resumable(client, experiment, _identity(config, version))
         correct_dead_runs(client, experiment, config.dataset.path)
         if earlier_run:
-            return _resume(client, config, earlier_run, tags)
+            run_id = earlier_run.info.run_id
+            check_is_dead(earlier_run, "this model on this dataset")
+            client.update_run(run_id, status="RUNNING")
+            folder = run_folder(config, run_id, earlier_run.data.tags)
+            record_resume(client, config, earlier_run, {**tags, FOLDER: folder, HEARTBEAT: heartbeat()})
+            return TrainingRun(client, uri, run_id, folder, is_resumed=True)
         return _begin(client, config, version, experiment, {**tags, IDENTITY: _identity(config, version)})
 
 
@@ -107,33 +111,18 @@ def _newest_training(client: MlflowClient, experiment: str, identity: str) -> en
     return max(runs, key=lambda run: run.info.start_time, default=None)
 
 
-def _resume(client: MlflowClient, config: Config, run: entities.Run, tags: Mapping[str, str]) -> TrainingRun:
-    run_id = run.info.run_id
-    check_is_dead(run, "this model on this dataset")
-    client.update_run(run_id, status="RUNNING")
-    folder = run_folder(config, run_id, run.data.tags)
-    record_resume(client, config, run, {**tags, FOLDER: folder, HEARTBEAT: heartbeat()})
-    return TrainingRun(client, config.tracking.uri, run_id, folder, is_resumed=True)
-
-
 def _begin(client: MlflowClient, config: Config, version: Version, experiment: str, tags: Mapping[str, str]) -> TrainingRun:
     manifest = version.manifest
-    all_tags = {
-        **resolve_tags(),
-        **origin_tags(config, version),
-        SPARK_APPLICATION: _spark_application(client, manifest.run_id),
-        "strategy": config.train.strategy.kind,
-        **tags,
-        HEARTBEAT: heartbeat(),
-        DATASET: config.dataset.path,
-    }
-    run_id = client.create_run(experiment, tags=all_tags, run_name=run_name(config, "")).info.run_id
+    try:
+        spark_application = client.get_run(manifest.run_id).data.tags.get(SPARK_APPLICATION, "")
+    except MlflowException:  # the run of the ETL is in another MLflow
+        spark_application = ""
+    origin = {**origin_tags(config, version), SPARK_APPLICATION: spark_application, "strategy": config.train.strategy.kind}
+    run_id = create_run(client, config, experiment, {**origin, **tags})
     folder = run_folder(config, run_id, {})
     client.set_tag(run_id, FOLDER, folder)
     log_params(client, run_id, training_settings(config))
-    client.log_inputs(run_id, [dataset_input(config, version)])
-    client.log_text(run_id, config.model_dump_json(indent=1), "config.json")
-    client.log_text(run_id, manifest.to_json().decode(), "manifest.json")
+    log_dataset(client, run_id, config, version)
     client.log_dict(run_id, manifest.profile, "profile.json")
     return TrainingRun(client, config.tracking.uri, run_id, folder, is_resumed=False)
 
@@ -184,13 +173,14 @@ def origin_tags(config: Config, version: Version) -> dict[str, str]:
     }
 
 
-def dataset_input(config: Config, version: Version) -> DatasetInput:
-    """The dataset version as an input of a run in MLflow."""
+def log_dataset(client: MlflowClient, run_id: str, config: Config, version: Version) -> None:
+    """Log the dataset version as the input of a run, and its manifest."""
     profile = {"rows": {split: version.rows(split) for split in version.manifest.splits}}
     dataset = Dataset(
         config.name, version.digest[:_DIGEST_LENGTH], "lockstep", json.dumps({"uri": version.root}), profile=json.dumps(profile)
     )
-    return DatasetInput(dataset, [InputTag("mlflow.data.context", "training")])
+    client.log_inputs(run_id, [DatasetInput(dataset, [InputTag("mlflow.data.context", "training")])])
+    client.log_text(run_id, version.manifest.to_json().decode(), "manifest.json")
 
 
 def find_run_folder(uri: str, run_or_job: str) -> str:
@@ -232,11 +222,3 @@ def download_weights(uri: str, run_id: str) -> tuple[list[bytes], str]:
             f"train.init_from is {run_id}, whose weights cannot be read from {uri}: {str(error).splitlines()[0]}; "
             "use a run that has its artifacts"
         ) from error
-
-
-def _spark_application(client: MlflowClient, etl_run_id: str) -> str:
-    """ID of the Spark application that made the dataset; empty if MLflow cannot return the run of the ETL."""
-    try:
-        return str(client.get_run(etl_run_id).data.tags.get(SPARK_APPLICATION, ""))
-    except MlflowException:
-        return ""

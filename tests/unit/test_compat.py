@@ -103,7 +103,7 @@ ORDINARY_WAYS: dict[str, tuple[Any, str, Callable[[], object]]] = {
     "in every process": (torch._compile, "_disable_dynamo", lambda: torch_compat.outside_of_graphs(len)([1, 2]) == 2),
     "are not known": (torch._C._distributed_c10d, "_dump_fr_trace_json", lambda: torch_compat.last_collectives(3) == []),
     "no snapshot": (torch.cuda.memory, "_dump_snapshot", ends(lambda: torch_compat.write_memory_snapshot("nowhere"))),
-    "imports matplotlib": (RequirementCache, "_check_available", enters(torchmetrics.skipped_optional_packages)),
+    "imports matplotlib": (RequirementCache, "_check_available", enters(torchmetrics.without_optional_packages)),
     "compares the requirements": (
         *(environment, "warn_dependency_requirement_mismatches"),
         enters(mlflow_compat.trusted_requirements),

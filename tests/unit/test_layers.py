@@ -189,8 +189,8 @@ print(callable(scipy.signal.butter))
 
 def test_a_package_that_torchmetrics_imports_finds_all_of_scipy_signal() -> None:
     code = """
-from pipelines.runtime.compat.torchmetrics import skipped_scipy_signal
-with skipped_scipy_signal():
+from pipelines.runtime.compat.torchmetrics import without_scipy_signal
+with without_scipy_signal():
     from scipy.signal import get_window
     import scipy.signal.windows
 print(callable(get_window), callable(scipy.signal.windows.hann))

@@ -15,7 +15,7 @@ JAVA = b"WARNING: Using incubator modules: jdk.incubator.vector\n"
 def test_routine_lines_are_held_back_however_they_are_cut(size: int) -> None:
     printed = JAVA + b"WARNING: a fault\n" + JAVA + b"last"
     lines = LineFilter()
-    visible = b"".join(lines.feed(printed[place : place + size]) for place in range(0, len(printed), size)) + lines.remainder()
+    visible = b"".join(lines.feed(printed[place : place + size]) for place in range(0, len(printed), size)) + lines.remainder
     assert (visible, lines.routine_lines) == (b"WARNING: a fault\nlast", JAVA * 2)
 
 

@@ -108,7 +108,7 @@ def section_classes(annotation: Any) -> set[type[Section]]:
 
 
 def test_every_section_can_be_imported_from_one_place() -> None:
-    classes = section_classes(Config) | set(ENCODERS.of_core.values()) | set(TASKS.of_core.values())
+    classes = section_classes(Config) | set(ENCODERS.core_classes.values()) | set(TASKS.core_classes.values())
     missing = (
         classes
         - {Config, EncoderSettings, StrategySettings, TableSettings, TaskSettings}

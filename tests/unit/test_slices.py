@@ -93,7 +93,7 @@ def answers(folder: Path, code: str = REST, *places: Path) -> list[str]:
 def test_the_core_works_without_any_slice(tmp_path: Path) -> None:
     place, names, page_and_figures, task = answers(without(tmp_path, *SLICES))
     assert place.startswith(str(tmp_path))
-    assert names.split() == [*(name for kinds in KINDS for name in kinds.of_core), "onnx", "onnx-int8"]
+    assert names.split() == [*(name for kinds in KINDS for name in kinds.core_classes), "onnx", "onnx-int8"]
     assert page_and_figures == "True 4" and task == "tabular"
 
 

@@ -1,7 +1,7 @@
 """`dataset`: where versions are stored, how rows are split, also by folds, and how columns are encoded."""
 
 from datetime import date
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, PositiveInt, Tag, model_validator
 
@@ -11,6 +11,8 @@ from pipelines.config.section import Fraction, Section, Seed, Text
 from pipelines.errors import ConfigError
 
 MOST_FOLDS, MOST_REPEATS = 100, 20
+_EXCLUDED_BY_FOLDS = ("by", "fold_starts", "train", "validation", "test")
+"""Settings of other splits: folds decide what each model is trained, validated and tested on."""
 
 
 def _check_folds(folds: int) -> int:
@@ -36,6 +38,8 @@ class ByFold(Section):
     of that column. `jobs/train.py` trains a model for each fold, which is its test; the next fold selects its epoch, and it is trained on
     the others. Encoders are fitted on the rows of all folds."""
 
+    is_by_time: ClassVar[bool] = False
+    """Whether a fold's rows are later than those of the fold before it."""
     folds: Annotated[int, AfterValidator(_check_folds)]
     """Number of folds, at least 3."""
     repeats: Annotated[int, Field(ge=1, le=MOST_REPEATS)] = 1
@@ -47,11 +51,6 @@ class ByFold(Section):
     stratify: str = ""
     """Column of which every fold has the same mix of values: in the rows of each value, NULL included, folds differ by one at most. Rows
     are ordered by the same hash, so equal rows stay together, and so do those of a group, which must have one value."""
-
-    @property
-    def is_by_time(self) -> bool:
-        """Whether a fold's rows are later than those of the fold before it."""
-        return False
 
     @property
     def trainings(self) -> int:
@@ -82,6 +81,11 @@ class ByTimeFold(Section):
     """Cross-validation over time, with a training split that grows: each model is tested on a fold, its epoch is selected on the fold
     before that, and it is trained on all earlier ones. Encoders are fitted on the rows of all folds."""
 
+    is_by_time: ClassVar[bool] = True
+    repeats: ClassVar[int] = 1
+    """Time divides rows in one way only."""
+    columns: ClassVar[tuple[str, ...]] = ("fold",)
+    """The column of a dataset version that holds the fold of each row, from 1."""
     time: Text
     """Column to compare; values are compared in its type."""
     fold_starts: Annotated[tuple[Moment, ...], AfterValidator(_check_starts)]
@@ -89,29 +93,14 @@ class ByTimeFold(Section):
     tested on the third fold, and one on the fourth."""
 
     @property
-    def is_by_time(self) -> bool:
-        """Whether a fold's rows are later than those of the fold before it."""
-        return True
-
-    @property
     def folds(self) -> int:
         """Number of folds, the first included."""
         return len(self.fold_starts) + 1
 
     @property
-    def repeats(self) -> int:
-        """Time divides rows in one way only."""
-        return 1
-
-    @property
     def trainings(self) -> int:
         """Number of models: the first two folds test none."""
         return self.folds - 2
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The column of a dataset version that holds the fold of each row, from 1."""
-        return ("fold",)
 
 
 FoldSplit = ByFold | ByTimeFold
@@ -182,9 +171,6 @@ def _kind_of_split(value: Any) -> str:
     keys = value if isinstance(value, dict) else getattr(value, "__dict__", {})
     kinds = {"folds": "cross_validation", "fold_starts": "time_folds", "by": "column", "time": "time"}
     return next((kind for key, kind in kinds.items() if key in keys), "fraction")
-
-
-_EXCLUDED_BY_FOLDS = ("by", "fold_starts", "train", "validation", "test")
 
 
 def _check_kind(value: Any) -> Any:

@@ -15,13 +15,13 @@ ENCODERS = Kinds(EncoderSettings, "encoder", "lockstep.encoders", "pipelines.con
 FeatureOrAuto = Annotated[SerializeAsAny[EncoderSettings], BeforeValidator(ENCODERS.parse)]
 
 
-def _is_chosen(settings: EncoderSettings) -> EncoderSettings:
+def _check_is_chosen(settings: EncoderSettings) -> EncoderSettings:
     if isinstance(settings, AutoSettings):
         raise ValueError("auto is for features; name an encoder")
     return settings
 
 
-Feature = Annotated[FeatureOrAuto, AfterValidator(_is_chosen)]
+Feature = Annotated[FeatureOrAuto, AfterValidator(_check_is_chosen)]
 
 
 def encoder_settings(values: Mapping[str, Any]) -> EncoderSettings:

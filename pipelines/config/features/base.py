@@ -6,6 +6,9 @@ from typing import Any, ClassVar, Literal
 
 from pipelines.config.section import Section
 
+COLUMN_KINDS = ("number", "text", "boolean", "time", "array")
+"""Kinds of columns that a pattern may end with, behind a colon."""
+
 
 class EncoderSettings(Section):
     """Base class of the settings of all encoders. Derive your own from it, in a module that imports neither torch nor Arrow."""
@@ -66,10 +69,6 @@ class EncoderSettings(Section):
 def gives_any(kind: str) -> Callable[[Any, Any], bool]:
     """A function that says of the section of features whether one of them may have values of this kind."""
     return lambda features, _: any(settings.gives(kind) for settings in features.values())
-
-
-COLUMN_KINDS = ("number", "text", "boolean", "time", "array")
-"""Kinds of columns that a pattern may end with, behind a colon."""
 
 
 class AutoSettings(EncoderSettings):

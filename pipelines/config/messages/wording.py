@@ -11,7 +11,6 @@ from pipelines.config.secrets import has_login, is_secret
 
 _LIST, _MAPPING = "must be a list, such as [first, second]", "must be a mapping, such as {{name: value}}"
 _NUMBER, _WHOLE, _SWITCH = "must be a number", "must be a whole number", "must be true or false"
-# By error type of pydantic; braces refer to the context that pydantic gives with the error.
 _WORDS = {
     "tuple_type": _LIST,
     "dict_type": _MAPPING,
@@ -39,8 +38,11 @@ _WORDS = {
     "invalid_key": "a name must be text; quote it",
     "recursion_loop": "must not contain itself",
 }
+"""By error type of pydantic; braces refer to the context that pydantic gives with the error."""
 MOST_NAMES = 40
+"""Of a section, in a line of a message."""
 SHOWN_CHARACTERS = 80
+"""Of a value, in a line of a message."""
 
 
 def show_value(value: Any) -> str:
@@ -59,28 +61,15 @@ def error_lines(error: ValidationError, model: type[BaseModel], values: Any, ori
         by_place.setdefault(tuple(_keys(fault["loc"], values, missing=fault["type"] == "missing")), []).append(fault)
     # If an element of a list is wrong, only that is reported, and not that the list itself is no text.
     outer = {place[:depth] for place in by_place for depth in range(1, len(place))}
-    return [_escape(_line(place, faults, model, values, origin, flags)) for place, faults in by_place.items() if place not in outer]
-
-
-def _escape(line: str) -> str:
-    """The line with escapes in place of what a terminal would take for the end of it, or for an instruction: a name may have such."""
-    return "".join(character if character.isprintable() else repr(character)[1:-1] for character in line)
-
-
-def _suggestion(name: str, choices: Iterable[str]) -> str:
-    """A suggestion from the known names, or all of them if they are few."""
-    names = list(choices)
-    return suggestion(name, names, f"choose one of {', '.join(names)}" if len(names) <= MOST_NAMES else "--help all lists all names")
-
-
-def join_keys(keys: Iterable[str]) -> str:
-    """Keys joined as in a flag; keys that contain a dot are quoted."""
-    return ".".join(show_value(key) if "." not in key else repr(show_value(key)) for key in keys)
+    lines = [_line(place, faults, model, values, origin, flags) for place, faults in by_place.items() if place not in outer]
+    # A name may have what a terminal takes for the end of a line, or for an instruction.
+    return ["".join(character if character.isprintable() else repr(character)[1:-1] for character in line) for line in lines]
 
 
 def _line(place: tuple[str, ...], faults: list[Any], model: type[BaseModel], values: Any, origin: str, flags: frozenset[str]) -> str:
     key = ".".join(place)
-    where = f"--{join_keys(place)}" if key in flags else f"{origin}: {join_keys(place)}" if place else origin
+    shown_key = ".".join(repr(show_value(part)) if "." in part else show_value(part) for part in place)
+    where = f"--{shown_key}" if key in flags else f"{origin}: {shown_key}" if place else origin
     if isinstance(faults[0]["input"], list | tuple):
         faults = [fault for fault in faults if fault["type"] != "string_type"] or faults
     rules = list(dict.fromkeys(_rule(fault, place, model, values) for fault in faults))
@@ -99,7 +88,8 @@ def _rule(fault: Any, place: tuple[str, ...], model: type[BaseModel], values: An
     match fault["type"]:
         case "extra_forbidden":
             known = _fields(model, place[:-1], values)
-            return f"no such setting; {_suggestion(place[-1], known)}" if known else "no such setting"
+            all_names = f"choose one of {', '.join(known)}" if len(known) <= MOST_NAMES else "--help all lists all names"
+            return f"no such setting; {suggestion(place[-1], known, all_names)}" if known else "no such setting"
         case "literal_error":
             allowed = _words_in_quotes(context["expected"])
             if allowed == [""]:

@@ -3,7 +3,7 @@
 import re
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field, SerializeAsAny, ValidationInfo, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, SerializeAsAny, ValidationInfo, field_validator, model_validator
 
 from pipelines.config.dataset.windows import WindowSettings
 from pipelines.config.effects import OnlyWith
@@ -53,16 +53,17 @@ class Table(FileTableSettings):
     format: CoreFormat
     """Format of the files. `csv`, `json`, `parquet`, `text` and `binaryFile` are Spark's; `binaryFile` has one row with `path` and
     `content` for each file, and `package` reads a CSV file inside an installed Python package."""
-    ddl: Annotated[str, OnlyWith(".format", _formats_with_schema, fits=_takes_schema)] = Field("", alias="schema")
-    """Columns as Spark DDL: `age int, workclass string`. Required for CSV, JSON, Excel and SQLite, where an inferred schema would depend on
-    the rows.
+    ddl: Annotated[str, AfterValidator(check_ddl), OnlyWith(".format", _formats_with_schema, fits=_takes_schema)] = Field(
+        "", alias="schema"
+    )
+    """Columns as Spark DDL: `age int, workclass string`. Required where an inferred schema would depend on the rows, as for CSV and JSON.
     A number in CSV and JSON has digits, a sign, a point and an exponent; NaN and Infinity are numbers only where an option names them.
     Keys of JSON match in any case, unless an option admits comments, single quotes or keys without quotes."""
     options: dict[str, Value] = {}
     """Options of Spark's reader for the format."""
     file_column: str = ""
     """Name of a column to add: the path of the row's file, relative to the table's folder, or to that of its glob; of a single file, its
-    name. For `csv`, `json`, `parquet`, `text`, `excel` and `sqlite`; rows of `binaryFile` and `tar` have `path`."""
+    name. For formats that make each row from one file, such as `csv`; where rows are whole files, as for `binaryFile`, they have `path`."""
 
     def __new__(cls, *_: Any, **values: Any) -> "Table":
         """In Python, `Table(format="json", …)` is of the class for that format, if it has one."""
@@ -76,7 +77,6 @@ class Table(FileTableSettings):
 
     @property
     def rules(self) -> Format:
-        """Of the settings of this format."""
         return self.find_rules(self.format)
 
     @model_validator(mode="before")
@@ -91,11 +91,6 @@ class Table(FileTableSettings):
             if readers:
                 raise ValueError(f"{name} is set, which format {table_format} does not read; remove it, or set format: {readers[0]}")
         return values
-
-    @field_validator("ddl")
-    @classmethod
-    def _columns_have_types(cls, ddl: str) -> str:
-        return check_ddl(ddl)
 
     @field_validator("options")
     @classmethod
@@ -112,14 +107,10 @@ class Table(FileTableSettings):
         return name
 
     @model_validator(mode="after")
-    def _rows_come_from_one_file(self) -> "Table":
+    def _settings_fit_the_format(self) -> "Table":
         if self.file_column and not self.rules.rows_are_of_one_file:
             remedy = "select its column path" if self.rules.rows_are_files else "remove it"
             raise ValueError(f"file_column is {self.file_column}, which format {self.format} does not add; {remedy}")
-        return self
-
-    @model_validator(mode="after")
-    def _text_formats_name_their_columns(self) -> "Table":
         if self.rules.needs_schema and not self.ddl:
             raise ValueError(f"{self.format} needs a schema, such as `schema: age int, name string`")
         return self

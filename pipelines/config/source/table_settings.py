@@ -15,6 +15,65 @@ from pipelines.config.messages.words import suggestion
 from pipelines.config.secrets import is_secret
 from pipelines.config.section import Section
 
+_DATES = ("dateFormat", "timestampFormat", "timestampNTZFormat", "timeZone", "locale")
+_ENCODINGS = ("encoding", "charset")
+_FILE_CHOICE = ("pathGlobFilter", "recursiveFileLookup", "modifiedBefore", "modifiedAfter")
+_CSV = (
+    "sep", "delimiter", "quote", "escape", "comment", "header", "enforceSchema", "skipRows", "multiLine",
+    "ignoreLeadingWhiteSpace", "ignoreTrailingWhiteSpace", "nullValue", "nanValue", "positiveInf", "negativeInf", "emptyValue",
+    "maxColumns", "maxCharsPerColumn",
+)  # fmt: skip
+_JSON = (
+    "multiLine", "primitivesAsString", "allowComments", "allowUnquotedFieldNames", "allowSingleQuotes", "allowNumericLeadingZeros",
+    "allowNonNumericNumbers", "allowBackslashEscapingAnyCharacter", "allowUnquotedControlChars",
+)  # fmt: skip
+_SWITCHES = {
+    option.lower()
+    for option in (
+        "header", "enforceSchema", "ignoreLeadingWhiteSpace", "ignoreTrailingWhiteSpace", *_JSON, "wholetext", "mergeSchema",
+        "recursiveFileLookup",
+    )
+}  # fmt: skip
+"""Options, in lower case, that are true or false."""
+TYPES = (
+    *("boolean", "tinyint", "byte", "smallint", "short", "int", "integer", "bigint", "long", "float", "real", "double", "decimal", "dec"),
+    *("numeric", "date", "time", "timestamp", "timestamp_ntz", "timestamp_ltz", "string", "char", "character", "varchar", "binary"),
+    *("interval", "void", "array", "map", "struct", "variant", "geometry", "geography"),
+)
+"""First words of the types of Spark SQL."""
+_TOKEN = re.compile(r"--[^\n]*|/\*.*?\*/|`(?:[^`]|``)*`|'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|\w+|[^\w\s]", re.DOTALL)
+Value = str | bool | int | float
+_TEXT = "pipelines.data.sources.text"
+
+
+@dataclass(frozen=True)
+class Format:
+    """Rules for the settings of a table of one format."""
+
+    options: tuple[str, ...] = ()
+    needs_schema: bool = False
+    rows_are_of_one_file: bool = False
+    """Each row is made from one file, whose name may be a column."""
+    rows_are_files: bool = False
+    """The columns are `path` and `content`, and a schema gives no others."""
+    implementation: str = ""
+    """`module:Class` of the `pipelines.data.sources.base.RawTable` that reads it; settings of a class of their own say it themselves."""
+
+
+FORMATS = {
+    "csv": Format(_CSV + _DATES + _ENCODINGS, needs_schema=True, rows_are_of_one_file=True, implementation=f"{_TEXT}.csv:Csv"),
+    "json": Format(_JSON + _DATES + _ENCODINGS, needs_schema=True, rows_are_of_one_file=True, implementation=f"{_TEXT}.json:Json"),
+    "parquet": Format(
+        ("mergeSchema", "datetimeRebaseMode", "int96RebaseMode", *_FILE_CHOICE),
+        rows_are_of_one_file=True,
+        implementation="pipelines.data.sources.parquet_table:Parquet",
+    ),
+    "text": Format(("wholetext", *_ENCODINGS), rows_are_of_one_file=True, implementation=f"{_TEXT}.text_table:Text"),
+    "binaryFile": Format(_FILE_CHOICE, rows_are_files=True, implementation="pipelines.data.sources.files.spark_files:BinaryFile"),
+    "package": Format(_CSV + _DATES + _ENCODINGS, implementation=f"{_TEXT}.csv:Csv"),
+}
+"""The core's formats by name. Every other one is a folder of `pipelines.formats`, or of another package."""
+
 
 class TableSettings(Section):
     """Base class of the settings of all raw tables. Derive your own source from it, or from `FileTableSettings` if it reads files."""
@@ -33,59 +92,6 @@ class TableSettings(Section):
     def paths(self) -> tuple[str, ...]:
         """Paths of the files, if the table consists of files."""
         return ()
-
-
-_DATES = ("dateFormat", "timestampFormat", "timestampNTZFormat", "timeZone", "locale")
-_ENCODINGS = ("encoding", "charset")
-_FOUND = ("pathGlobFilter", "recursiveFileLookup", "modifiedBefore", "modifiedAfter")
-_CSV = (
-    "sep", "delimiter", "quote", "escape", "comment", "header", "enforceSchema", "skipRows", "multiLine",
-    "ignoreLeadingWhiteSpace", "ignoreTrailingWhiteSpace", "nullValue", "nanValue", "positiveInf", "negativeInf", "emptyValue",
-    "maxColumns", "maxCharsPerColumn",
-)  # fmt: skip
-_JSON = (
-    "multiLine", "primitivesAsString", "allowComments", "allowUnquotedFieldNames", "allowSingleQuotes", "allowNumericLeadingZeros",
-    "allowNonNumericNumbers", "allowBackslashEscapingAnyCharacter", "allowUnquotedControlChars",
-)  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Format:
-    """Rules for the settings of a table of one format."""
-
-    options: tuple[str, ...] = ()
-    needs_schema: bool = False
-    rows_are_of_one_file: bool = False
-    """Each row is made from one file, whose name may be a column."""
-    rows_are_files: bool = False
-    """The columns are `path` and `content`, and a schema gives no others."""
-    implementation: str = ""
-    """`module:Class` of the `pipelines.data.sources.base.RawTable` that reads it; settings of a class of their own say it themselves."""
-
-
-_TEXT = "pipelines.data.sources.text"
-FORMATS = {
-    "csv": Format(_CSV + _DATES + _ENCODINGS, needs_schema=True, rows_are_of_one_file=True, implementation=f"{_TEXT}.csv:Csv"),
-    "json": Format(_JSON + _DATES + _ENCODINGS, needs_schema=True, rows_are_of_one_file=True, implementation=f"{_TEXT}.json:Json"),
-    "parquet": Format(
-        ("mergeSchema", "datetimeRebaseMode", "int96RebaseMode", *_FOUND),
-        rows_are_of_one_file=True,
-        implementation="pipelines.data.sources.parquet_table:Parquet",
-    ),
-    "text": Format(("wholetext", *_ENCODINGS), rows_are_of_one_file=True, implementation=f"{_TEXT}.text_table:Text"),
-    "binaryFile": Format(_FOUND, rows_are_files=True, implementation="pipelines.data.sources.files.spark_files:BinaryFile"),
-    "package": Format(_CSV + _DATES + _ENCODINGS, implementation=f"{_TEXT}.csv:Csv"),
-}
-"""The core's formats by name. Every other one is a folder of `pipelines.formats`, or of another package."""
-
-_SWITCHES = {
-    option.lower()
-    for option in (
-        "header", "enforceSchema", "ignoreLeadingWhiteSpace", "ignoreTrailingWhiteSpace", *_JSON, "wholetext", "mergeSchema",
-        "recursiveFileLookup",
-    )
-}  # fmt: skip
-Value = str | bool | int | float
 
 
 def spark_options(options: Mapping[str, Value]) -> dict[str, str]:
@@ -131,15 +137,6 @@ def _encodes_text(encoding: str) -> bool:
         return "".join(decoder.decode(encoded[place : place + 1]) for place in range(len(encoded))) + decoder.decode(b"", True) == sample
     except (LookupError, ValueError):
         return False
-
-
-TYPES = (
-    *("boolean", "tinyint", "byte", "smallint", "short", "int", "integer", "bigint", "long", "float", "real", "double", "decimal", "dec"),
-    *("numeric", "date", "time", "timestamp", "timestamp_ntz", "timestamp_ltz", "string", "char", "character", "varchar", "binary"),
-    *("interval", "void", "array", "map", "struct", "variant", "geometry", "geography"),
-)
-"""First words of the types of Spark SQL."""
-_TOKEN = re.compile(r"--[^\n]*|/\*.*?\*/|`(?:[^`]|``)*`|'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|\w+|[^\w\s]", re.DOTALL)
 
 
 def ddl_faults(ddl: str) -> list[str]:

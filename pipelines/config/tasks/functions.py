@@ -7,7 +7,7 @@ from hashlib import sha256
 from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 from pydantic import ConfigDict, Field, ValidationError, field_validator
 
@@ -46,14 +46,6 @@ class FunctionSettings(TaskSettings):
         return cls.current_digest
 
 
-class NetworkCode(NamedTuple):
-    """A function in a text."""
-
-    definition: ast.FunctionDef | ast.Lambda
-    text: str
-    """Of the whole file, or the whole source."""
-
-
 def task_settings(task: Mapping[str, Any]) -> type[TaskSettings]:
     """The settings class of a task's plain values: of a kind, or of a function.
 
@@ -62,10 +54,21 @@ def task_settings(task: Mapping[str, Any]) -> type[TaskSettings]:
 
 
 def function_settings(task: Mapping[str, Any]) -> type[TaskSettings] | None:
-    """The settings class of plain values whose kind names a function; None if it names none."""
+    """The settings class of plain values whose kind, `module:function`, names a function in their `source` or else in the module's file;
+    None if it names none."""
     kind, source = str(task.get("kind", "")), task.get("source", "")
-    code = _find_function(kind, source if isinstance(source, str) else "") if is_class_path(kind) else None
-    return _function_settings(kind, code.text) if code else None
+    if not is_class_path(kind):
+        return None
+    source = source if isinstance(source, str) else ""
+    module, _, name = kind.partition(":")
+    try:
+        text = source or module_text(module)
+        names = dict(_definitions(ast.parse(text)))
+    except (SyntaxError, ValueError) as error:
+        if source:
+            raise ValueError(f"task.source is no Python: {error}; pass the function to api.fit, which writes it") from error
+        return None  # the import says why
+    return _function_settings(kind, text) if name in names else None
 
 
 TASKS.recognize_otherwise = function_settings
@@ -85,20 +88,6 @@ def holds_code(task: TaskSettings) -> bool:
     return isinstance(task, FunctionSettings) and bool(task.source)
 
 
-def _find_function(kind: str, source: str) -> NetworkCode | None:
-    """The function that `module:function` names, in `source` or else in the module's file; None if that has none of this name."""
-    module, _, name = kind.partition(":")
-    try:
-        text = source or module_text(module)
-        tree = ast.parse(text)
-    except (SyntaxError, ValueError) as error:
-        if source:
-            raise ValueError(f"task.source is no Python: {error}; pass the function to api.fit, which writes it") from error
-        return None  # the import says why
-    definition = dict(_definitions(tree)).get(name)
-    return NetworkCode(definition, text) if definition else None
-
-
 def module_text(module: str) -> str:
     """The text of a module, whose packages are imported, but not itself; empty if it is not found or is no text."""
     try:
@@ -109,7 +98,6 @@ def module_text(module: str) -> str:
 
 
 def code_digest(text: str) -> str:
-    """SHA-256 of a text of code."""
     return sha256(text.encode()).hexdigest()
 
 

@@ -11,6 +11,9 @@ from pipelines.config.section import Section, expand_kind
 from pipelines.config.tasks.base import Probability, TaskSettings
 
 _WITH_SEQUENCE = OnlyWith("dataset.features", fits=gives_any("sequence"), remedy="encode a feature by sequence")
+_WITH_HIDDEN = OnlyWith(".hidden", fits=is_given, remedy="set task.hidden to widths such as [64, 32]")
+_WITH_NUMBERS = OnlyWith("dataset.features", fits=gives_any("number"), remedy="encode a feature as a number, as by normal_quantile")
+_PERIODIC = OnlyWith(".kind", ("periodic",))
 
 
 class TextSettings(TaskSettings):
@@ -31,11 +34,6 @@ class TextSettings(TaskSettings):
 
 
 TASKS = Kinds(TaskSettings, "kind", "lockstep.tasks", "pipelines.config.tasks", example="tabular", has_default=True)
-
-
-_WITH_HIDDEN = OnlyWith(".hidden", fits=is_given, remedy="set task.hidden to widths such as [64, 32]")
-_WITH_NUMBERS = OnlyWith("dataset.features", fits=gives_any("number"), remedy="encode a feature as a number, as by normal_quantile")
-_PERIODIC = OnlyWith(".kind", ("periodic",))
 
 
 class NumberEmbedding(Section):

@@ -10,6 +10,18 @@ from pipelines.config.effects import OnlyInRun, OnlyWith, is_given, is_on_one_wo
 from pipelines.config.section import Section, Seed, Text, expand_kind
 from pipelines.config.train.init_from import InitFrom, NamedInitFrom
 
+PLACEMENT = frozenset(
+    {"workers", "use_gpu", "cpus_per_worker", "max_failures", "resize_seconds", "timeout_seconds"}
+    | {"balance", "profile", "storage", "checkpoint", "cache_bytes", "prefetch_bytes"}
+)
+"""Settings that determine where and how a training runs. They change neither the rows of a step nor, with `exact` on one kind of processor,
+the weights."""
+FOR_EVERY_TASK = PLACEMENT | {"seed", "shards", "fold", "monitor"}
+"""Settings whose meaning is the same for a network and for trees."""
+MOST_STEPS = 1_000
+"""Of a profile: a browser shows a trace of so many."""
+_WITH_STEPS = OnlyWith(".steps", fits=is_given, remedy="set train.profile.steps to the first and the last, such as [50, 60]")
+
 
 class Lora(Section):
     """Low-rank adaptation (Hu et al. 2021): of the linear layers that match, a product of two small matrices is trained in place of the
@@ -21,10 +33,6 @@ class Lora(Section):
     """The product is multiplied by alpha / rank."""
     targets: Annotated[tuple[Text, ...], Field(min_length=1)]
     """Names of linear layers, or patterns of them such as `*.attention.self.query`."""
-
-
-MOST_STEPS = 1_000
-_WITH_STEPS = OnlyWith(".steps", fits=is_given, remedy="set train.profile.steps to the first and the last, such as [50, 60]")
 
 
 class Profile(Section):
@@ -59,14 +67,6 @@ Workers = Annotated[
 ]
 
 
-def _is_range(workers: Any, _: Any) -> bool:
-    return not isinstance(workers, int)
-
-
-def _is_several(workers: Any, _: Any) -> bool:
-    return (workers if isinstance(workers, int) else workers[1]) > 1
-
-
 def _only_strategies_with(attribute: str, values: tuple[Any, ...] = ()) -> OnlyWith:
     """A condition that the settings of the strategy say so of themselves."""
 
@@ -87,6 +87,18 @@ def _unless_epochs(more_than: Callable[[Any], int], remedy: str, values: tuple[A
     return OnlyWith("train.epochs", unless=has_enough, remedy=remedy, values=values)
 
 
+_WITH_A_RANGE_OF_WORKERS = OnlyWith(
+    "train.workers",
+    fits=lambda workers, _: not isinstance(workers, int),
+    unless=is_on_one_worker,
+    remedy="set train.workers to a range such as [1, 4]",
+)
+_AUTO_WITH_SEVERAL_WORKERS = OnlyWith(
+    "train.workers",
+    fits=lambda workers, _: (workers if isinstance(workers, int) else workers[1]) > 1,
+    remedy="set train.workers to 2 or more",
+    values=("auto",),
+)
 _HAS_VALIDATION = OnlyInRun(
     lambda run, _: run.validation_rows > 0,
     "is {value}, but the split validation of {run.place} has no rows; unset it, or add the split",
@@ -97,19 +109,9 @@ _HAS_BATCH_NORM = OnlyInRun(
 )
 _Balancing = Annotated[
     Literal["equal", "auto"],
-    OnlyWith("train.workers", fits=_is_several, remedy="set train.workers to 2 or more", values=("auto",)),
+    _AUTO_WITH_SEVERAL_WORKERS,
     _only_strategies_with("balances", values=("auto",)),
 ]
-
-
-PLACEMENT = frozenset(
-    {"workers", "use_gpu", "cpus_per_worker", "max_failures", "resize_seconds", "timeout_seconds"}
-    | {"balance", "profile", "storage", "checkpoint", "cache_bytes", "prefetch_bytes"}
-)
-"""Settings that determine where and how a training runs. They change neither the rows of a step nor, with `exact` on one kind of processor,
-the weights."""
-FOR_EVERY_TASK = PLACEMENT | {"seed", "shards", "fold", "monitor"}
-"""Settings whose meaning is the same for a network and for trees."""
 
 
 class BalanceSettings(Section):
@@ -129,15 +131,6 @@ class BalanceSettings(Section):
 
 
 NamedBalance = Annotated[BalanceSettings, BeforeValidator(expand_kind)]
-
-
-def check_group(balance: BalanceSettings, min_workers: int, max_workers: int) -> None:
-    """Raise ValueError if a machine is to be left out of a group with a fixed number of workers."""
-    if balance.leave_out and min_workers == max_workers:
-        raise ValueError(
-            f"balance.leave_out is true, but workers is {max_workers}, a fixed number; set workers to a range such as "
-            f"[1, {max_workers}], or remove leave_out"
-        )
 
 
 class Checkpoint(Section):
@@ -170,7 +163,7 @@ class Training(Section):
     resize_seconds: Annotated[
         float,
         Field(gt=0),
-        OnlyWith("train.workers", fits=_is_range, unless=is_on_one_worker, remedy="set train.workers to a range such as [1, 4]"),
+        _WITH_A_RANGE_OF_WORKERS,
     ] = 60.0
     """Interval at which an elastic group checks whether it can grow; it grows by restarting from the last checkpoint."""
     timeout_seconds: Annotated[float, Field(gt=0)] = 300.0
@@ -289,5 +282,9 @@ class Training(Section):
             )
         if self.min_workers > self.max_workers:
             raise ValueError(f"workers is {list(self.workers_range)}; write the smaller number first")
-        check_group(self.balance, self.min_workers, self.max_workers)
+        if self.balance.leave_out and self.min_workers == self.max_workers:
+            raise ValueError(
+                f"balance.leave_out is true, but workers is {self.max_workers}, a fixed number; set workers to a range such as "
+                f"[1, {self.max_workers}], or remove leave_out"
+            )
         return self

@@ -48,14 +48,11 @@ def convert_to_task(values: Mapping[str, Any], task: Mapping[str, Any]) -> tuple
     left_out = [f"task.{name}" for name in old if name not in kept_task and name not in task]
     new_values = {**values, "task": {**kept_task, **task}}
     train = values.get("train")
-    if isinstance(train, Mapping) and old_class is not new_class and any(map(_has_own_training, (old_class, new_class))):
+    has_own_training = any(kind.needs_own_strategy or kind.defaults_for_training({}) for kind in (old_class, new_class))
+    if isinstance(train, Mapping) and old_class is not new_class and has_own_training:
         new_values["train"] = {name: value for name, value in train.items() if name in FOR_EVERY_TASK}
         left_out += [f"train.{name}" for name in train if name not in FOR_EVERY_TASK]
     return new_values, left_out
-
-
-def _has_own_training(task: type[TaskSettings]) -> bool:
-    return task.needs_own_strategy or bool(task.defaults_for_training({}))
 
 
 def check_strategy(task: TaskSettings, strategy: StrategySettings) -> None:

@@ -11,6 +11,7 @@ from pipelines.config.kinds import Kinds
 from pipelines.config.section import Section
 from pipelines.config.train.base import Training
 
+DEFAULT_KIND = "ddp"
 ONE_WORKER = "--train.workers 1"
 """The flag with which a command trains on one worker."""
 
@@ -117,7 +118,6 @@ def check_matrices(train: Training, kind: str) -> None:
         raise ValueError(f"optimizer is muon, which needs whole matrices, and strategy {kind} divides them; set it to adamw")
 
 
-DEFAULT_KIND = "ddp"
 STRATEGIES = Kinds(StrategySettings, "kind", "lockstep.strategies", "pipelines.train", example=DEFAULT_KIND, has_default=True)
 
 

@@ -9,12 +9,14 @@ from pipelines.config.train.strategy import DEFAULT_KIND, NamedStrategy, Strateg
 from pipelines.errors import ConfigError
 
 Settings = TypeVar("Settings", bound=StrategySettings)
+_PAIRS = "but the task mixes rows with their neighbours, so that each pass needs an even number of rows"
 
 
 class Train(Training):
     """How the model is trained, on how many workers, and how a run recovers from failures."""
 
-    strategy: NamedStrategy = DEFAULT_KIND  # type: ignore[assignment]  # which validation turns into the settings of that kind
+    # Validation turns the kind into its settings.
+    strategy: NamedStrategy = DEFAULT_KIND  # type: ignore[assignment]
     """How workers share the computation of a step: a kind, which is short for its defaults, or a section of `kind` and its settings."""
 
     @property
@@ -39,13 +41,11 @@ class Train(Training):
     @model_validator(mode="after")
     def _strategy_fits(self) -> "Train":
         self.strategy.check(self)
-        if refused := next(
-            (name for name in self.strategy.unsupported if getattr(self, name) != type(self).model_fields[name].get_default()), ""
-        ):
-            raise ValueError(
-                f"{refused} is given, which strategy {self.strategy.kind} does not support; set strategy to ddp or exact, or "
-                f"remove {refused}"
-            )
+        for name in self.strategy.unsupported:
+            if getattr(self, name) != type(self).model_fields[name].get_default():
+                raise ValueError(
+                    f"{name} is given, which strategy {self.strategy.kind} does not support; set strategy to ddp or exact, or remove {name}"
+                )
         if self.max_readers > self.shards:
             readers = "" if self.max_readers == self.max_workers else f", of which {self.max_readers} read different rows"
             raise ValueError(f"workers is {self.max_workers}{readers}; it must be at most {self.shards}, the number of shards")
@@ -59,9 +59,6 @@ class Train(Training):
         return self
 
 
-_WHY = "but the task mixes rows with their neighbours, so that each pass needs an even number of rows"
-
-
 def check_row_pairs(train: Train) -> None:
     """Raise ValueError unless every pass has an even number of rows, so that pairs are the same for any number of workers.
 
@@ -69,10 +66,10 @@ def check_row_pairs(train: Train) -> None:
     if not train.strategy.reads_in_order:
         return
     if train.remainder == "keep":
-        raise ValueError(f"train.remainder is keep, {_WHY}, and an epoch's last step may have an odd one; set it to drop")
+        raise ValueError(f"train.remainder is keep, {_PAIRS}, and an epoch's last step may have an odd one; set it to drop")
     least = 2 * train.grad_accum_steps * train.shards
     if train.global_batch % least:
         raise ValueError(
-            f"train.global_batch is {train.global_batch} for {train.shards} shards with grad_accum_steps {train.grad_accum_steps}, {_WHY}; "
-            f"set it to a multiple of {least}, such as {-(-train.global_batch // least) * least}"
+            f"train.global_batch is {train.global_batch} for {train.shards} shards with grad_accum_steps {train.grad_accum_steps}, "
+            f"{_PAIRS}; set it to a multiple of {least}, such as {-(-train.global_batch // least) * least}"
         )

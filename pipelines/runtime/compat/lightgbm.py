@@ -18,8 +18,7 @@ class _DebugLog:
     def info(self, message: str) -> None:
         log.debug(message.strip())
 
-    def warning(self, message: str) -> None:
-        log.debug(message.strip())
+    warning = info
 
 
 def silence_thread(lightgbm: Any) -> None:

@@ -4,14 +4,14 @@ transformers take two seconds of CPU time in every process.
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from importlib import import_module
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 from lightning_utilities.core.imports import RequirementCache
 
-from pipelines.runtime.compat import is_present
+from pipelines.runtime.compat import optional_replacement
 
 SIGNAL = "scipy.signal"
 _OPTIONAL = ("matplotlib", "torchvision", "transformers")
@@ -35,7 +35,7 @@ def _remove(stand_in: ModuleType) -> None:
 
 
 @contextmanager
-def skipped_scipy_signal() -> Iterator[None]:
+def without_scipy_signal() -> Iterator[None]:
     """Replace scipy.signal meanwhile; a later import loads the real module.
 
     torchmetrics imports it only to restore `hamming`, a name that SciPy has removed, for another package. This is needed until
@@ -51,31 +51,24 @@ def skipped_scipy_signal() -> Iterator[None]:
         _remove(stand_in)
 
 
-@contextmanager
-def skipped_optional_packages() -> Iterator[None]:
+def without_optional_packages() -> AbstractContextManager[None]:
     """Let torchmetrics find none of `_OPTIONAL` meanwhile, except what is loaded already: then it costs nothing.
 
-    What needs one of them, such as `Metric.plot`, says later that it is missing. Overrides `RequirementCache._check_available`.
+    What needs one of them, such as `Metric.plot`, says later that it is missing.
     """
-    if not is_present(RequirementCache, "_check_available", instead="torchmetrics imports matplotlib and transformers"):
-        yield
-        return
-    check = RequirementCache._check_available
+    check = getattr(RequirementCache, "_check_available", None)
 
-    def check_others(self: RequirementCache) -> None:
+    def check_available(self: RequirementCache) -> None:
         name = str(self.requirement or self.module)
         package = next((package for package in _OPTIONAL if name.startswith(package)), None)
         if package and package not in sys.modules:
             self.available, self.message = False, f"{package} was not loaded before pipelines.tasks"
         else:
-            check(self)
+            cast(Any, check)(self)
 
-    RequirementCache._check_available = check_others  # type: ignore[method-assign]
-    try:
-        yield
-    finally:
-        RequirementCache._check_available = check  # type: ignore[method-assign]
+    instead = "torchmetrics imports matplotlib and transformers"
+    return optional_replacement(RequirementCache, "_check_available", check_available, instead)
 
 
-with skipped_scipy_signal(), skipped_optional_packages():
+with without_scipy_signal(), without_optional_packages():
     import torchmetrics  # noqa: F401

@@ -1,23 +1,20 @@
 """The run of a cross-validation, in which the trainings of its folds are runs."""
 
 import json
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from mlflow import MlflowClient
-from mlflow.entities import Metric, Run
-from mlflow.tracking.context.registry import resolve_tags
+from mlflow.entities import Run
 
 from pipelines.config import Config
 from pipelines.data.versions.versions import Version
 from pipelines.tracking.client import connect, ensure_experiment, log_params, mlflow_errors, training_settings
-from pipelines.tracking.descriptions import run_name
-from pipelines.tracking.run_heartbeat import DATASET, HEARTBEAT, check_is_dead, correct_dead_runs, heartbeat
-from pipelines.tracking.tracked_run import KIND, MlflowRun
-from pipelines.tracking.training import dataset_input, origin_tags, record_resume
+from pipelines.tracking.run_heartbeat import HEARTBEAT, check_is_dead, correct_dead_runs, heartbeat
+from pipelines.tracking.tracked_run import MlflowRun, create_run
+from pipelines.tracking.training import log_dataset, origin_tags, record_resume
 
 CROSS_VALIDATION = "cross-validation"
 """The kind of these runs, in their tag KIND."""
@@ -26,7 +23,7 @@ PARENT, FOLD = "mlflow.parentRunId", "fold"
 _IDENTITY = "mlflow.lockstep.cross_validation"
 _FILE = "metrics.json"
 _MOST_RUNS = 10_000
-_METRICS_PER_CALL = 1_000
+"""Of the folds of a cross-validation, those that were interrupted included."""
 
 
 @dataclass(frozen=True)
@@ -46,13 +43,6 @@ class CrossValidationRun(MlflowRun):
         """The metrics of the best epoch of a fold's training, as `file_metrics` has filed them."""
         with mlflow_errors(self.uri):
             return _read_metrics(self.client, run_id)
-
-    def log_metrics(self, values: Mapping[str, float]) -> None:
-        now = int(time.time() * 1_000)
-        metrics = [Metric(name, value, now, 0) for name, value in values.items()]
-        with mlflow_errors(self.uri):
-            for start in range(0, len(metrics), _METRICS_PER_CALL):
-                self.client.log_batch(self.run_id, metrics[start : start + _METRICS_PER_CALL], synchronous=True)
 
 
 @dataclass(frozen=True)
@@ -84,13 +74,12 @@ def read_fold_trainings(uri: str, run_id: str) -> list[FoldTraining]:
             earlier = by_fold.get(int(number))
             if earlier is None or earlier.info.status != "FINISHED":
                 by_fold[int(number)] = run
-        return [_fold_training(client, fold, run) for fold, run in sorted(by_fold.items())]
-
-
-def _fold_training(client: MlflowClient, fold: int, run: Run) -> FoldTraining:
-    info = run.info
-    seconds = (info.end_time - info.start_time) / 1_000 if info.end_time else None
-    return FoldTraining(fold, info.run_id, info.status, seconds, _read_metrics(client, info.run_id) if info.status == "FINISHED" else {})
+        trainings = []
+        for fold, info in sorted((fold, run.info) for fold, run in by_fold.items()):
+            seconds = (info.end_time - info.start_time) / 1_000 if info.end_time else None
+            metrics = _read_metrics(client, info.run_id) if info.status == "FINISHED" else {}
+            trainings.append(FoldTraining(fold, info.run_id, info.status, seconds, metrics))
+        return trainings
 
 
 def _read_metrics(client: MlflowClient, run_id: str) -> dict[str, float]:
@@ -117,20 +106,13 @@ def open_cross_validation(config: Config, version: Version, tags: Mapping[str, s
         )
         correct_dead_runs(client, experiment, config.dataset.path)
         if newest and newest[0].info.status != "FINISHED":
-            return _resume(client, config, newest[0], tags)
-        run_tags = {**resolve_tags(), **origin_tags(config, version), **tags, KIND: CROSS_VALIDATION, _IDENTITY: identity}
-        run_tags |= {HEARTBEAT: heartbeat(), DATASET: config.dataset.path, "strategy": config.train.strategy.kind}
-        run_id = client.create_run(experiment, tags=run_tags, run_name=run_name(config, CROSS_VALIDATION)).info.run_id
+            run_id = newest[0].info.run_id
+            check_is_dead(newest[0], "the folds of this dataset")
+            client.update_run(run_id, status="RUNNING")
+            record_resume(client, config, newest[0], {**tags, HEARTBEAT: heartbeat()}, CROSS_VALIDATION)
+            return CrossValidationRun(client, uri, run_id, experiment, is_resumed=True)
+        run_tags = {**origin_tags(config, version), **tags, _IDENTITY: identity, "strategy": config.train.strategy.kind}
+        run_id = create_run(client, config, experiment, run_tags, CROSS_VALIDATION)
         log_params(client, run_id, training_settings(config))
-        client.log_inputs(run_id, [dataset_input(config, version)])
-        client.log_text(run_id, config.model_dump_json(indent=1), "config.json")
-        client.log_text(run_id, version.manifest.to_json().decode(), "manifest.json")
+        log_dataset(client, run_id, config, version)
     return CrossValidationRun(client, uri, run_id, experiment, is_resumed=False)
-
-
-def _resume(client: MlflowClient, config: Config, run: Run, tags: Mapping[str, str]) -> CrossValidationRun:
-    run_id = run.info.run_id
-    check_is_dead(run, "the folds of this dataset")
-    client.update_run(run_id, status="RUNNING")
-    record_resume(client, config, run, {**tags, HEARTBEAT: heartbeat()}, CROSS_VALIDATION)
-    return CrossValidationRun(client, config.tracking.uri, run_id, run.info.experiment_id, is_resumed=True)
