@@ -20,6 +20,8 @@ from pipelines.tasks.data import Constant
 
 _GOLDEN = 0x9E3779B97F4A7C15 - 2**64
 _FACTORS = (0xBF58476D1CE4E5B9 - 2**64, 0x94D049BB133111EB - 2**64)
+_RANDOM_FLOATS = 2**24
+"""Different random floats, each exact in float32."""
 
 
 def random_integers(keys: Tensor, count: int, below: Tensor | int, purpose: int = 0) -> Tensor:
@@ -32,6 +34,11 @@ def random_integers(keys: Tensor, count: int, below: Tensor | int, purpose: int 
     places = torch.arange(1, count + 1, device=keys.device) | purpose << 40
     words = _mix(_mix(keys)[:, None] + places * _GOLDEN)
     return (words >> 33 & 2**31 - 1) * below >> 31
+
+
+def uniform_numbers(keys: Tensor, count: int, purpose: int) -> Tensor:
+    """Random numbers from −1 to 1, float32 of shape (rows, count)."""
+    return random_integers(keys, count, _RANDOM_FLOATS, purpose).to(torch.float32) * (2 / _RANDOM_FLOATS) - 1
 
 
 def content_keys(*values: Tensor) -> Tensor:

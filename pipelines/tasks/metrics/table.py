@@ -3,7 +3,8 @@
 A task of one's own may have any other metric of torchmetrics; its class then says in `higher_is_better` which direction is better.
 """
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import isnan
 from typing import Literal, Protocol, runtime_checkable
@@ -108,3 +109,9 @@ def prediction_metrics(predictions: Predictions) -> tuple[str, ...]:
     """Names of the metrics that follow from predictions of this kind."""
     kinds = {"two classes", "classes"} if predictions == "two classes" else {predictions} - {""}
     return tuple(entry.name for entry in METRICS.values() if entry.predictions in kinds)
+
+
+def metric_names(names: Sequence[str]) -> list[str]:
+    """The ends of metrics' names for classes or columns: with the characters that MLflow takes; numbers where two would be the same."""
+    legal = [re.sub(r"[^\w :-]", "_", name) for name in names]
+    return legal if len({name.casefold() for name in legal}) == len(legal) else list(map(str, range(len(legal))))
