@@ -159,7 +159,7 @@ class Task(ABC):
             return find_answer(form)(output.detach().cpu().to(numbers).numpy(), form, self.data.decode)
 
     def prediction_form(self) -> dict[str, Any]:
-        """The conversion that `predict` makes, as JSON, which exported folders follow too: `form` names one of `answers.ANSWERS`, or
+        """The conversion that `predict` makes, as JSON, which exported folders follow too: `form` is a name that `answers` declares, or
         `module:function` of your own, which imports NumPy alone; the other entries are its settings. Empty for the output as it is."""
         return {}
 

@@ -86,7 +86,8 @@ class Supervised(Task):
 
     In training, a model of several members may return (rows, members, `outputs`): a row's loss is the mean of theirs."""
 
-    takes_terms: bool = False  # whether the model takes columns of the encoder `terms`, whose indices are followed by counts
+    takes_terms: bool = False
+    """Whether the model takes columns of the encoder `terms`, whose indices are followed by counts."""
 
     def __init__(self, settings: TaskSettings, data: Data) -> None:
         """Raises ConfigError if the settings do not fit the target, or a feature has terms that the model does not take."""
@@ -148,9 +149,9 @@ class Supervised(Task):
     def replace_decision(self, decision: Mapping[str, float]) -> "Supervised":
         if not decision or not isinstance(self.target, BinaryTarget):
             return self
-        decided = copy(self)
-        decided.target = self.target.replace_decision(Decision(**decision))
-        return decided
+        task = copy(self)
+        task.target = self.target.replace_decision(Decision(**decision))
+        return task
 
     def details(self) -> Details | None:
         if isinstance(self.target, ClassificationTarget):

@@ -19,6 +19,9 @@ from pipelines.tasks.supervised import Supervised
 from pipelines.tasks.targets.base import is_binary
 from pipelines.tasks.text import BagOfTerms
 
+DIRECT = NumberEmbedding()
+"""Numbers as they are."""
+
 
 def number_embedding(settings: NumberEmbedding, columns: int) -> nn.Module:
     """A module from numbers of shape (rows, `columns`) to vectors of shape (rows, `columns`, `settings.width`)."""
@@ -117,9 +120,6 @@ class Average(nn.Module):
 
 def _member_values(values: Tensor) -> Tensor:
     return values.unsqueeze(1) if values.dim() == 2 else values
-
-
-DIRECT = NumberEmbedding()  # numbers as they are
 
 
 class Tabular(Supervised):

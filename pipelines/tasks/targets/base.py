@@ -24,7 +24,8 @@ from pipelines.tasks.metrics.accumulation import Determination, Loss, RelativeEr
 from pipelines.tasks.metrics.table import METRICS, Monitor, Predictions
 from pipelines.tasks.trivial import ConstantFit, EarlierValue, TrivialPredictor, centre
 
-_SCALES = ("identity", "minmax", "standardize")  # encoders that are a scale and a shift
+_SCALES = ("identity", "minmax", "standardize")
+"""Encoders that are a scale and a shift."""
 
 
 class Target(ABC):

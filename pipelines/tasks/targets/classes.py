@@ -32,10 +32,10 @@ class ClassificationTarget(Target):
         self.predictions = "two classes" if len(self.classes) == 2 else "classes"
 
     def further_metric(self, name: str) -> Callable[[], Metric] | None:
-        classes, named = len(self.classes), re.fullmatch(F_BETA, name)
+        classes, f_beta = len(self.classes), re.fullmatch(F_BETA, name)
         if name == "balanced_accuracy":
             return lambda: BalancedAccuracy(classes)
-        beta = float(named[1].replace("_", ".")) if named else 0.0
+        beta = float(f_beta[1].replace("_", ".")) if f_beta else 0.0
         return (lambda: FBeta(beta, classes)) if beta else None
 
     def usual_metrics(self) -> dict[str, Metric]:
@@ -83,9 +83,9 @@ class BinaryTarget(ClassificationTarget):
         self.decision = Decision()
 
     def replace_decision(self, decision: Decision) -> "BinaryTarget":
-        decided = copy(self)
-        decided.decision = decision
-        return decided
+        target = copy(self)
+        target.decision = decision
+        return target
 
     def fit_decision(self, metrics: MetricCollection, class_weights: Sequence[float]) -> Decision:
         """The decision that suits the rows which the `metrics` have accumulated, with the weights of classes if there are."""

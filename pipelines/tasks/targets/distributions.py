@@ -19,7 +19,8 @@ from pipelines.tasks.metrics.table import METRICS
 from pipelines.tasks.targets.base import QuantityTarget, mean_by_weight
 from pipelines.tasks.trivial import ConstantFit, TrivialPredictor
 
-LARGEST_LOG_DISPERSION = 12.0  # beyond e^±12 the distribution is a Poisson one, or all but 0, to the precision of floats
+LARGEST_LOG_DISPERSION = 12.0
+"""Beyond e^±12 the distribution is a Poisson one, or all but 0, to the precision of floats."""
 
 
 class PoissonTarget(QuantityTarget):
