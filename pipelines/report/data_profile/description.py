@@ -14,19 +14,27 @@ import pyarrow as pa
 import pyarrow.types as types
 
 from pipelines.data.features.raw import is_list, is_text
-from pipelines.data.versions.data_profile import TEXT_LENGTH, SparkStage, Survey
+from pipelines.data.versions.data_profile import TEXT_LENGTH, Survey
 from pipelines.data.versions.manifest import SPLITS, Manifest
 from pipelines.report.data_profile import findings
 from pipelines.report.data_profile.column_profiles import describe_columns, encoders_by_column, name_pieces
 from pipelines.report.data_profile.samples import describe_samples, sample_record
 
 _MOST_FILES, _MOST_COLUMNS = 200, 400
+"""Of the JSON: files of a source, and columns."""
+NEARLY_UNIQUE = 0.5
+"""Share of a column's values that occur once in the sample, above which its values are taken for unique: equal ones are no chance."""
+_WORDS = re.compile(r"[\W_]+")
 
 
 def describe_data(survey: Survey) -> dict[str, Any]:
     """A survey for JSON, with what the tests have found first."""
     manifest, dataset = survey.manifest, survey.config.dataset
-    columns = describe_columns(survey, _MOST_COLUMNS)
+    stages = []
+    for stage in survey.spark:
+        fields = asdict(stage)
+        what = fields.pop("call")
+        stages.append({"stage": stage.stage, "number": stage.number, "what": what, **fields, "skew": round(stage.skew, 2)})
     return {
         "findings": [asdict(finding) for finding in _findings(survey)],
         "shares": manifest.shares.model_dump(mode="json"),
@@ -43,7 +51,7 @@ def describe_data(survey: Survey) -> dict[str, Any]:
         "bytes": {split: summary.bytes for split, summary in manifest.splits.items()},
         "sampled": {split: len(rows) for split, rows in survey.samples.items()},
         "balance": manifest.balance.model_dump(mode="json") if manifest.balance else None,
-        "columns": columns,
+        "columns": describe_columns(survey, _MOST_COLUMNS),
         "samples": describe_samples(survey),
         "raw_columns": len({column for fitted in manifest.encoders.values() for column in fitted.inputs}),
         "refused": [
@@ -62,15 +70,10 @@ def describe_data(survey: Survey) -> dict[str, Any]:
         "query": survey.config.source.sql,
         "expect": dict(survey.config.source.expect),
         "seconds": dict(survey.seconds),
-        "spark": [_spark_stage(stage) for stage in survey.spark],
+        "spark": stages,
         "event_log": survey.event_log,
         "versions": manifest.versions,
     }
-
-
-def _spark_stage(stage: SparkStage) -> dict[str, Any]:
-    fields = asdict(stage)
-    return {"stage": stage.stage, "number": stage.number, "what": fields.pop("call"), **fields, "skew": round(stage.skew, 2)}
 
 
 def _findings(survey: Survey) -> Iterator[findings.Finding]:
@@ -104,11 +107,6 @@ def _statistics_of_values(manifest: Manifest) -> dict[str, dict[str, Any]]:
         column: {name: value for name, value in statistics.items() if name != "distinct" or column not in split_columns}
         for column, statistics in manifest.profile.items()
     }
-
-
-NEARLY_UNIQUE = 0.5
-"""Share of a column's values that occur once in the sample, above which its values are taken for unique: equal ones are no chance."""
-_WORDS = re.compile(r"[\W_]+")
 
 
 def share_by_chance(train: pa.Table, other: pa.Table, columns: Iterable[str], train_rows: int) -> float:
