@@ -61,8 +61,7 @@ class ClassificationTarget(Target):
         column = self.data.target.name
         if not class_weights and not row_weight:
             return [shares()]
-        other_metrics = tuple(str(name) for name in self.metrics() if name != "loss")
-        return [shares(stands_for=other_metrics), shares(class_weights, ("loss",), row_weight)]
+        return [shares(stands_for=self.metrics_besides("loss")), shares(class_weights, ("loss",), row_weight)]
 
     @abstractmethod
     def output_of_shares(self, shares: Tensor) -> Tensor:
