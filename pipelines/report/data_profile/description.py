@@ -5,7 +5,7 @@ In columns with few values, many rows have the features of a training row by cha
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -14,8 +14,9 @@ import pyarrow as pa
 import pyarrow.types as types
 
 from pipelines.data.features.raw import is_list, is_text
-from pipelines.data.versions.data_profile import TEXT_LENGTH, Survey
+from pipelines.data.versions.data_profile import TEXT_LENGTH, SparkStage, Survey
 from pipelines.data.versions.manifest import SPLITS, Manifest
+from pipelines.data.versions.raw_inputs import SourceFile
 from pipelines.report.data_profile import findings
 from pipelines.report.data_profile.column_profiles import describe_columns, encoders_by_column, name_pieces
 from pipelines.report.data_profile.samples import describe_samples, sample_record
@@ -30,11 +31,6 @@ _WORDS = re.compile(r"[\W_]+")
 def describe_data(survey: Survey) -> dict[str, Any]:
     """A survey for JSON, with what the tests have found first."""
     manifest, dataset = survey.manifest, survey.config.dataset
-    stages = []
-    for stage in survey.spark:
-        fields = asdict(stage)
-        what = fields.pop("call")
-        stages.append({"stage": stage.stage, "number": stage.number, "what": what, **fields, "skew": round(stage.skew, 2)})
     return {
         "findings": [asdict(finding) for finding in _findings(survey)],
         "shares": manifest.shares.model_dump(mode="json"),
@@ -58,22 +54,24 @@ def describe_data(survey: Survey) -> dict[str, Any]:
             {"reason": reason, "rows": rows, **sample_record(survey, reason)}
             for reason, rows in sorted(manifest.quarantined.items(), key=lambda pair: (-pair[1], pair[0]))
         ],
-        "sources": [
-            {
-                "table": table,
-                "files": len(files),
-                "bytes": sum(file.bytes for file in files),
-                "listed": list(map(asdict, files[:_MOST_FILES])),
-            }
-            for table, files in survey.sources.items()
-        ],
+        "sources": [_source(table, files) for table, files in survey.sources.items()],
         "query": survey.config.source.sql,
         "expect": dict(survey.config.source.expect),
         "seconds": dict(survey.seconds),
-        "spark": stages,
+        "spark": [_spark_stage(stage) for stage in survey.spark],
         "event_log": survey.event_log,
         "versions": manifest.versions,
     }
+
+
+def _source(table: str, files: Sequence[SourceFile]) -> dict[str, Any]:
+    size = sum(file.bytes for file in files)
+    return {"table": table, "files": len(files), "bytes": size, "listed": list(map(asdict, files[:_MOST_FILES]))}
+
+
+def _spark_stage(stage: SparkStage) -> dict[str, Any]:
+    fields = asdict(stage)
+    return {"stage": stage.stage, "number": stage.number, "what": fields.pop("call"), **fields, "skew": round(stage.skew, 2)}
 
 
 def _findings(survey: Survey) -> Iterator[findings.Finding]:

@@ -51,7 +51,7 @@ def data_page(description: Description) -> str:
         samples=samples,
         sample_pictures=_sample_pictures(samples["pictures"]),
         refused=[
-            [*(reason["rows"], reason["reason"], Code(reason["record"])), _picture(reason.get("picture"), reason["reason"])]
+            [reason["rows"], reason["reason"], Code(reason["record"]), _picture(reason.get("picture"), reason["reason"])]
             for reason in description["refused"]
         ],
         sources=[_source(source) for source in description["sources"]],

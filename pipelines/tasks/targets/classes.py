@@ -5,7 +5,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from copy import copy
 from math import log
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -24,6 +24,8 @@ from pipelines.tasks.trivial import ClassShares, TrivialPredictor
 
 
 class ClassificationTarget(Target):
+    form: ClassVar[str]
+    """The answer of `answers` that makes predictions."""
     figures = "classes"
     further_names = "balanced_accuracy, or f1, f2, f0_5 and others for an F-beta"
 
@@ -40,6 +42,9 @@ class ClassificationTarget(Target):
 
     def usual_metrics(self) -> dict[str, Metric]:
         return {"accuracy": Score(), "loss": Loss()}
+
+    def prediction_form(self) -> dict[str, Any]:
+        return {"form": self.form, "classes": list(self.classes)}
 
     def decide(self, output: Tensor) -> Tensor:
         """The number of the predicted class of each row, int64 of shape (rows,), from float64 output."""
@@ -74,6 +79,7 @@ class BinaryTarget(ClassificationTarget):
     With a `decision`, probabilities, predictions, metrics and losses are those of calibrated logits. A target that is trained has none.
     """
 
+    form = "binary"
     monitor = METRICS["auc"].monitor
     further_names = f"average_precision, {ClassificationTarget.further_names}"
 
@@ -130,12 +136,13 @@ class BinaryTarget(ClassificationTarget):
         return shares[1:].log() - shares[:1].log()
 
     def prediction_form(self) -> dict[str, Any]:
-        return {"form": "binary", "classes": list(self.classes), **self.decision.to_values()}
+        return {**super().prediction_form(), **self.decision.to_values()}
 
 
 class ClassTarget(ClassificationTarget):
     """Several classes: one logit per class."""
 
+    form = "classes"
     monitor = METRICS["accuracy"].monitor
 
     def __init__(self, data: Data, settings: TaskSettings | None = None) -> None:
@@ -163,9 +170,6 @@ class ClassTarget(ClassificationTarget):
     def output_of_shares(self, shares: Tensor) -> Tensor:
         return shares.log()
 
-    def prediction_form(self) -> dict[str, Any]:
-        return {"form": "classes", "classes": list(self.classes)}
-
 
 class OrdinalTarget(ClassificationTarget):
     """A cumulative logit model (McCullagh 1980, "Regression models for ordinal data"): the output decides the probability of being above
@@ -173,6 +177,7 @@ class OrdinalTarget(ClassificationTarget):
     softplus, so that these probabilities never rise. The loss is the negative log-likelihood of the class.
     """
 
+    form = "ordinal"
     monitor = METRICS["rank_error"].monitor
 
     def __init__(self, data: Data, settings: TaskSettings | None = None) -> None:
@@ -213,6 +218,3 @@ class OrdinalTarget(ClassificationTarget):
         logits = above.log() - below.log()
         drops = (logits[..., :-1] - logits[..., 1:]).clamp(min=torch.finfo(shares.dtype).eps)
         return torch.cat([logits[..., :1], drops + torch.log(-torch.expm1(-drops))], -1)
-
-    def prediction_form(self) -> dict[str, Any]:
-        return {"form": "ordinal", "classes": list(self.classes)}
