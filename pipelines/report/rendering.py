@@ -109,7 +109,7 @@ def page_environment() -> Environment:
     environment = template_environment("pipelines.report", printed=readable)
     environment.globals |= {name: value for name, value in vars(charts).items() if name.isupper() and not name.startswith("_")}
     environment.globals["wilson"] = wilson
-    for function in (anchor, number_columns, percent, px, section_titles, tick_label):
+    for function in (anchor, number_columns, percentage, px, section_titles, tick_label):
         environment.filters[function.__name__] = function
     kinds = {"best": Best, "code": Code, "line_chart": LineChart, "note": Note, "picture": Picture, "share": Share, "table": PageTable}
     environment.tests |= {name: lambda value, kind=kind: isinstance(value, kind) for name, kind in kinds.items()}
@@ -140,7 +140,7 @@ def readable(value: object) -> str:
     return digits.replace("-", "−")
 
 
-def percent(share: float, digits: int = 0) -> str:
+def percentage(share: float, digits: int = 0) -> str:
     return f"{share:.{digits}%}"
 
 

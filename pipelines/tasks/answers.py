@@ -21,7 +21,7 @@ _ANSWERS: dict[str, Answer] = {}
 """By the name that a form has."""
 
 
-def answer(form: str) -> Callable[[Answer], Answer]:
+def declare_answer(form: str) -> Callable[[Answer], Answer]:
     """Declares the function below it as what forms of this name stand for."""
 
     def declare(function: Answer) -> Answer:
@@ -32,18 +32,18 @@ def answer(form: str) -> Callable[[Answer], Answer]:
 
 
 def find_answer(form: Mapping[str, Any]) -> Answer:
-    """The function that `form` names, which is declared by `answer`, or `module:function`; without one, that of outputs as they are."""
+    """The function that `form` names, by `declare_answer` or as `module:function`; without one, that of outputs as they are."""
     module, _, name = str(form.get("form", "output")).rpartition(":")
     return getattr(import_module(module), name) if module else _ANSWERS[name]
 
 
-@answer("output")
+@declare_answer("output")
 def plain_outputs(output: np.ndarray, form: Mapping[str, Any], decode: Decode) -> Columns:
     """Answers of a task without a form."""
     return {"output": output.tolist()}
 
 
-@answer("binary")
+@declare_answer("binary")
 def binary_classes(output: np.ndarray, form: Mapping[str, Any], decode: Decode) -> Columns:
     """Classes from the logit of the second one, which is calibrated, and decided for where its probability is above the threshold."""
     logits = output.astype(np.float64)[:, 0] * form.get("scale", 1.0) + form.get("shift", 0.0)
@@ -52,14 +52,14 @@ def binary_classes(output: np.ndarray, form: Mapping[str, Any], decode: Decode) 
     return _classes(np.stack([1 - second, second], axis=1), form["classes"], is_second.astype(np.int64))
 
 
-@answer("classes")
+@declare_answer("classes")
 def several_classes(output: np.ndarray, form: Mapping[str, Any], decode: Decode) -> Columns:
     logits = output.astype(np.float64)
     exponentials = np.exp(logits - logits.max(axis=1, keepdims=True))
     return _classes(exponentials / exponentials.sum(axis=1, keepdims=True), form["classes"], logits.argmax(axis=1))
 
 
-@answer("ordinal")
+@declare_answer("ordinal")
 def rank_classes(output: np.ndarray, form: Mapping[str, Any], decode: Decode) -> Columns:
     """Classes from the logits of being above each but the highest: the first, and by how much each further one is lower."""
     wide = output.astype(np.float64)
@@ -71,40 +71,43 @@ def rank_classes(output: np.ndarray, form: Mapping[str, Any], decode: Decode) ->
 
 
 def _classes(probabilities: np.ndarray, names: Sequence[str], predicted: np.ndarray) -> Columns:
-    return {"prediction": [names[number] for number in predicted.tolist()], **_by_class(probabilities, names)}
+    return {"prediction": [names[number] for number in predicted.tolist()], **_probability_columns(probabilities, names)}
 
 
-def _by_class(probabilities: np.ndarray, names: Sequence[str]) -> Columns:
+def _probability_columns(probabilities: np.ndarray, names: Sequence[str]) -> Columns:
     return {f"probability_{name}": probabilities[:, number].tolist() for number, name in enumerate(names)}
 
 
-@answer("labels")
+@declare_answer("labels")
 def several_labels(output: np.ndarray, form: Mapping[str, Any], decode: Decode) -> Columns:
     """The labels that are more probable than not, as a JSON array, from a logit for each."""
     names, probabilities = form["classes"], sigmoid(output.astype(np.float64))
-    labels_of_rows = [[name for name, logit in zip(names, row, strict=True) if logit > 0] for row in output.tolist()]
-    return {"prediction": [json.dumps(labels, ensure_ascii=False) for labels in labels_of_rows], **_by_class(probabilities, names)}
+    labels = [[name for name, logit in zip(names, row, strict=True) if logit > 0] for row in output.tolist()]
+    return {
+        "prediction": [json.dumps(row_labels, ensure_ascii=False) for row_labels in labels],
+        **_probability_columns(probabilities, names),
+    }
 
 
-@answer("quantity")
+@declare_answer("quantity")
 def quantity(output: np.ndarray, form: Mapping[str, Any], decode: Decode) -> Columns:
     return {"prediction": _floats(decode(output.astype(np.float64)[:, 0]))}
 
 
-@answer("numbers")
+@declare_answer("numbers")
 def several_quantities(output: np.ndarray, form: Mapping[str, Any], decode: Decode) -> Columns:
     decoded = np.asarray(decode(output.astype(np.float64)), np.float64)
     return {f"prediction_{name}": decoded[:, number].tolist() for number, name in enumerate(form["names"])}
 
 
-@answer("array")
+@declare_answer("array")
 def array_of_quantities(output: np.ndarray, form: Mapping[str, Any], decode: Decode) -> Columns:
     """Nested lists, of the `shape` of the form or of that of the output."""
     values = output.astype(np.float64)
     return {"prediction": _floats(decode(values.reshape(len(values), *form["shape"]) if "shape" in form else values))}
 
 
-@answer("counts")
+@declare_answer("counts")
 def mean_counts(output: np.ndarray, form: Mapping[str, Any], decode: Decode) -> Columns:
     """The mean from its logarithm, and the dispersion where the output has one."""
     wide = output.astype(np.float64)
@@ -115,7 +118,7 @@ def mean_counts(output: np.ndarray, form: Mapping[str, Any], decode: Decode) -> 
     return columns
 
 
-@answer("quantiles")
+@declare_answer("quantiles")
 def ascending_quantiles(output: np.ndarray, form: Mapping[str, Any], decode: Decode) -> Columns:
     """The quantiles in ascending order, of output of shape (rows, quantiles, …): no encoder of a quantity changes the order of values."""
     decoded = np.asarray(decode(np.sort(output.astype(np.float64), axis=1)), np.float64)

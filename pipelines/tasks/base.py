@@ -24,11 +24,11 @@ from pipelines.tasks.metrics.table import Monitor
 from pipelines.tasks.model_parallel import Divisible, LayerPlan
 from pipelines.tasks.trivial import TrivialPredictor
 
-__all__ = ["Batch", "Data", "Monitor", "Task", "row_count", "weighted_sum"]
+__all__ = ["Batch", "Data", "Monitor", "Task", "row_count", "sum_losses"]
 
 
-def weighted_sum(losses: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor]:
-    """What `Task.loss` returns, from losses and weights of rows, both of shape (rows,); without weights, all are 1."""
+def sum_losses(losses: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor]:
+    """The result of `Task.loss`, from losses and weights of rows, both of shape (rows,); without weights, all are 1."""
     if weights is None:
         return losses.sum(), losses.new_full((), len(losses))
     return (losses * weights).sum(), weights.sum()

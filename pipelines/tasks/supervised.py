@@ -13,7 +13,7 @@ from torchmetrics import MetricCollection
 
 from pipelines.config import TaskSettings
 from pipelines.errors import ConfigError
-from pipelines.tasks.base import Batch, Monitor, Task, weighted_sum
+from pipelines.tasks.base import Batch, Monitor, Task, sum_losses
 from pipelines.tasks.data import Constant, Data
 from pipelines.tasks.details import ClassDetails, Details, QuantityDetails
 from pipelines.tasks.targets.base import QuantityTarget, Target, is_binary
@@ -113,7 +113,7 @@ class Supervised(Task):
         return self.target.monitor
 
     def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
-        return weighted_sum(*self.row_losses(model(batch).float(), batch))
+        return sum_losses(*self.row_losses(model(batch).float(), batch))
 
     def row_losses(self, output: Tensor, batch: Batch) -> tuple[Tensor, Tensor | None]:
         """The loss of each row in training, and its weight, both of shape (rows,) with the dtype of the output; None if all weights are 1.

@@ -24,7 +24,7 @@ from pipelines.config.messages.words import name_list
 from pipelines.data.versions.schema import ROW_KEYS
 from pipelines.errors import ConfigError
 from pipelines.tasks.augmentation import random_integers, uniform_numbers
-from pipelines.tasks.base import Batch, Data, Task, weighted_sum
+from pipelines.tasks.base import Batch, Data, Task, sum_losses
 from pipelines.tasks.data import Constant, scale_pixels
 from pipelines.tasks.details.base import Details
 from pipelines.tasks.metrics.accumulation import Loss
@@ -99,7 +99,7 @@ class Detection(Task):
         if self.draws:
             images, boxes = self.views(scale_pixels(images), boxes, batch[ROW_KEYS])
         losses = self.row_losses(model({self.image.name: images}), boxes)
-        return weighted_sum(losses, self.row_weights(losses, batch))
+        return sum_losses(losses, self.row_weights(losses, batch))
 
     def row_losses(self, output: Tensor, boxes: Tensor) -> Tensor:
         """The loss of each row, shape (rows,), from the model's output and true boxes."""

@@ -25,7 +25,7 @@ from pipelines.config.messages.words import name_list
 from pipelines.data.versions.schema import ROW_KEYS
 from pipelines.errors import ConfigError
 from pipelines.tasks.augmentation import random_integers, uniform_numbers
-from pipelines.tasks.base import Batch, Data, Task, weighted_sum
+from pipelines.tasks.base import Batch, Data, Task, sum_losses
 from pipelines.tasks.data import Constant, scale_pixels
 from pipelines.tasks.details.base import Details
 from pipelines.tasks.metrics.accumulation import Loss, Score
@@ -81,7 +81,7 @@ class Segmentation(Task):
         if self.draws:
             images, masks = self.patches(scale_pixels(images), masks, batch[ROW_KEYS])
         losses = self.row_losses(model({self.image.name: images}).float(), masks, self.patches.count if self.draws else 1)
-        return weighted_sum(losses, self.row_weights(losses, batch))
+        return sum_losses(losses, self.row_weights(losses, batch))
 
     def row_losses(self, logits: Tensor, masks: Tensor, parts: int = 1) -> Tensor:
         """The loss of each row, shape (rows,), from logits of shape (rows · parts, classes, …) and masks of shape (rows · parts, …), those
