@@ -64,7 +64,12 @@ class ClassDetails(Details):
             with np.errstate(divide="ignore"):
                 self._score(np.log(probabilities) - np.log1p(-probabilities), true)
         confidence = probabilities[np.arange(len(true)), predicted]
-        self._count(true, predicted)
+        count = len(self.classes)
+        if count <= MOST_CONFUSED:
+            self.sums.add("confusion", np.bincount(true * count + predicted, minlength=count * count).reshape(count, count))
+        else:
+            for name, values in (("true", true), ("predicted", predicted), ("correct", true[true == predicted])):
+                self.sums.add(name, np.bincount(values, minlength=count))
         self._calibrate(probabilities[:, 1] if self.kind == "binary" else confidence, true if self.kind == "binary" else predicted == true)
         correct = (predicted == true).astype(np.float64)
         quantities, scores = {"correct": correct, "loss": losses}, {}
@@ -75,14 +80,6 @@ class ClassDetails(Details):
         self._offer(self.outcomes, batch, {"accuracy": correct, "loss": losses, **scores})
         names = np.array(self.classes, dtype=object)
         self._offer_worst(losses, batch, {"true": names[true], "predicted": names[predicted], "probability": confidence})
-
-    def _count(self, true: np.ndarray, predicted: np.ndarray) -> None:
-        count = len(self.classes)
-        if count <= MOST_CONFUSED:
-            self.sums.add("confusion", np.bincount(true * count + predicted, minlength=count * count).reshape(count, count))
-            return
-        for name, values in (("true", true), ("predicted", predicted), ("correct", true[true == predicted])):
-            self.sums.add(name, np.bincount(values, minlength=count))
 
     def _score(self, logits: np.ndarray, true: np.ndarray) -> None:
         """Count the scores, shape (rows, curves), of rows that are of a class, and of those that are not: shape (2, curves, bins)."""

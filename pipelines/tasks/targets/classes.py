@@ -100,7 +100,8 @@ class BinaryTarget(ClassificationTarget):
         return fit_decision(scores, is_second == 1, class_weights)
 
     def decide(self, output: Tensor) -> Tensor:
-        return (self.decision.calibrate(output[:, 0]) > self.decision.threshold_logit).long()
+        threshold_logit = log(self.decision.threshold) - log(1 - self.decision.threshold)
+        return (self.decision.calibrate(output[:, 0]) > threshold_logit).long()
 
     def losses(self, output: Tensor, target: Tensor) -> Tensor:
         logits = self.decision.calibrate(output[:, 0])

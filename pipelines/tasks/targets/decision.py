@@ -35,10 +35,6 @@ class Decision:
     def is_calibrated(self) -> bool:
         return (self.scale, self.shift) != (1.0, 0.0)
 
-    @property
-    def threshold_logit(self) -> float:
-        return log(self.threshold) - log(1 - self.threshold)
-
     def calibrate(self, logits: Tensor) -> Tensor:
         return logits * self.scale + self.shift if self.is_calibrated else logits
 
