@@ -39,8 +39,8 @@ class TrivialPredictor(ABC):
         """The output that a model would return for these rows, on the CPU."""
 
 
-class OneOutput(TrivialPredictor):
-    """The same output for all rows, which `finish` computes."""
+class ConstantOutput(TrivialPredictor):
+    """An output for all rows alike, from `finish`."""
 
     _output: Tensor
     """Shape (outputs,)."""
@@ -49,7 +49,7 @@ class OneOutput(TrivialPredictor):
         return self._output.expand(row_count(batch), -1)
 
 
-class ClassShares(OneOutput):
+class ClassShares(ConstantOutput):
     """The share of each class in the training split."""
 
     name = "class shares"
@@ -100,7 +100,7 @@ class EarlierValue(TrivialPredictor):
         return (batch[self._feature].double() * self._scale + self._shift)[:, None]
 
 
-class ConstantFit(OneOutput):
+class ConstantFit(ConstantOutput):
     """Computed from the encoded values of the target in training."""
 
     def __init__(
