@@ -20,18 +20,14 @@ def run_demo(arguments: list[str]) -> None:
     `arguments` are settings for both commands. Raises ConfigError for another file of that name, and SystemExit with the exit code of a
     command that fails.
     """
-    _write_config(Path(CONFIG))
+    path, content = Path(CONFIG), files(__package__).joinpath(CONFIG).read_bytes()
+    if path.exists() and path.read_bytes() != content:
+        raise ConfigError(f"{path.absolute()} is another file than the demo's; move it, or run the demo in an empty folder")
+    atomic.create_file(path, content)
     for command in ("etl", "train"):
         print(f"$ lockstep {' '.join([command, CONFIG, *arguments])}", flush=True)
         if code := _run_command([command, CONFIG, *arguments]):
             sys.exit(code)
-
-
-def _write_config(path: Path) -> None:
-    content = files(__package__).joinpath(CONFIG).read_bytes()
-    if path.exists() and path.read_bytes() != content:
-        raise ConfigError(f"{path.absolute()} is another file than the demo's; move it, or run the demo in an empty folder")
-    atomic.create_file(path, content)
 
 
 def _run_command(arguments: list[str]) -> int:

@@ -18,6 +18,8 @@ from pipelines.runtime import machine
 from pipelines.runtime.disks import SPARK_DISK_REMEDY, Reading, disk
 
 Status = Literal["ok", "note", "wrong"]
+RAY_FOLDER = "/tmp"
+"""Where a training puts Ray's folder: the path of a socket has at most 107 characters."""
 
 
 @dataclass(frozen=True)
@@ -31,23 +33,20 @@ class Diagnosis:
     """Of the error that a command would raise for it."""
 
 
-def to_diagnosis(name: str, reading: Reading, error: type[LockstepError] | None) -> Diagnosis:
-    """The line of a reading; without an error class, a fault is only a note."""
-    if not reading.fault:
-        return Diagnosis(name, reading.text)
-    return Diagnosis(name, reading.fault, "wrong", error.exit_code) if error else Diagnosis(name, reading.fault, "note")
-
-
-RAY_FOLDER = "/tmp"
-"""Where a training puts Ray's folder: the path of a socket has at most 107 characters."""
-
-
 @dataclass(frozen=True)
 class Check:
     name: str
     read: Callable[[], Reading]
     error: type[LockstepError] | None
     """What a command would raise for a fault; None where a command works all the same."""
+
+    def diagnose(self, reading: Reading) -> Diagnosis:
+        """The line of a reading; without an error class, a fault is only a note."""
+        if not reading.fault:
+            return Diagnosis(self.name, reading.text)
+        if self.error is None:
+            return Diagnosis(self.name, reading.fault, "note")
+        return Diagnosis(self.name, reading.fault, "wrong", self.error.exit_code)
 
 
 def diagnoses(config: Config | None = None) -> Iterator[Diagnosis]:
@@ -60,9 +59,9 @@ def diagnoses(config: Config | None = None) -> Iterator[Diagnosis]:
     with short_timeouts(), ThreadPoolExecutor(len(servers)) as pool:
         readings = [pool.submit(_read, check) for check in servers]
         for check in _machine_checks():
-            yield to_diagnosis(check.name, _read(check), check.error)
+            yield check.diagnose(_read(check))
         for check, reading in zip(servers, readings, strict=True):
-            yield to_diagnosis(check.name, reading.result(), check.error)
+            yield check.diagnose(reading.result())
 
 
 def _machine_checks() -> Iterator[Check]:

@@ -16,7 +16,6 @@ COLOURS = (BLUE, ORANGE, GREEN, RED, PURPLE, SKY, BLACK)
 """The colours of series, in this order; yellow is left out, since it is too pale for lines on white."""
 SPLIT_COLOURS = {"train": BLUE, "validation": ORANGE, "test": GREEN}
 
-
 _MOST_POINTS = 600
 """Points of a line: more would not be seen, and make the page large."""
 _LARGEST, _SMALLEST = 1e300, 1e-300
@@ -80,16 +79,14 @@ class LineChart:
 
 def line_chart(series: Mapping[str, Points], x_label: str = "", y_label: str = "", marks: Sequence[Mark] = ()) -> LineChart:
     """Curves that are named by the keys. An empty series is left out; without any point the chart says so."""
-    finite = {name: _sample([point for point in points if all(map(isfinite, point))]) for name, points in series.items()}
-    points = [point for line in finite.values() for point in line]
-    axes = [Axis.over(coordinates) for coordinates in zip(*points, strict=True)]
-    return LineChart(finite, x_label, y_label, marks, *axes)
-
-
-def _sample(points: Points) -> Points:
-    """At most `_MOST_POINTS`, the last one among them."""
-    stride = ceil(len(points) / _MOST_POINTS)
-    return points if stride <= 1 else [*points[:-1:stride], points[-1]]
+    lines: dict[str, Points] = {}
+    for name, points in series.items():
+        finite = [point for point in points if all(map(isfinite, point))]
+        stride = ceil(len(finite) / _MOST_POINTS)
+        lines[name] = finite if stride <= 1 else [*finite[:-1:stride], finite[-1]]
+    all_points = [point for line in lines.values() for point in line]
+    axes = [Axis.over(coordinates) for coordinates in zip(*all_points, strict=True)]
+    return LineChart(lines, x_label, y_label, marks, *axes)
 
 
 def tick_label(value: float) -> str:

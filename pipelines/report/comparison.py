@@ -1,7 +1,7 @@
 """The page of two runs or more: which is better, and whether that is more than the choice of the rows could do; what differs in their
 settings and data, results, curves and figures beside each other."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from statistics import NormalDist
@@ -19,8 +19,11 @@ from pipelines.tasks.metrics.table import METRICS, Value
 from pipelines.tracking.client import flatten
 
 Columns = Mapping[str, np.ndarray]
+Runs = Mapping[str, RunData]
+"""Runs by their letter."""
 LEAST_ROWS = 20
 """Rows below which there is no interval."""
+_ABSENT = "–"
 
 
 @dataclass(frozen=True)
@@ -58,10 +61,24 @@ def metric_difference(metric: str, split: SplitEvaluation, other: SplitEvaluatio
 def influences(metric: str, columns: Columns) -> np.ndarray | None:
     """Each row's influence on the metric, up to a constant, shape (rows,); None if the columns do not give this metric."""
     names = METRICS[metric].needs if metric in METRICS else ()
-    if names and all(name in columns for name in names):
-        with np.errstate(all="ignore"):
-            return _INFLUENCES[metric](*(columns[name] for name in names))
-    return columns.get(metric)
+    if not names or not all(name in columns for name in names):
+        return columns.get(metric)
+    first, *further = (columns[name] for name in names)
+    with np.errstate(all="ignore"):
+        match metric:
+            case "auc":
+                return _roc_area(first, *further)
+            case "average_precision":
+                return _average_precision(first, *further)
+            case "rmse":
+                return first / (2 * np.sqrt(first.mean()))
+            case "perplexity":
+                (tokens,) = further
+                return np.exp(first.sum() / tokens.sum()) * _ratio(first, tokens)
+            case "bits_per_byte":
+                return _ratio(first, *further) / np.log(2)
+            case _:
+                return _ratio(first, *further)
 
 
 def _same_rows(split: SplitEvaluation, other: SplitEvaluation) -> tuple[Columns, Columns] | None:
@@ -77,20 +94,8 @@ def _same_rows(split: SplitEvaluation, other: SplitEvaluation) -> tuple[Columns,
     return first, second
 
 
-def _root(squares: np.ndarray) -> np.ndarray:
-    return squares / (2 * np.sqrt(squares.mean()))
-
-
 def _ratio(above: np.ndarray, below: np.ndarray) -> np.ndarray:
     return (above - below * above.sum() / below.sum()) / below.mean()
-
-
-def _perplexity(nats: np.ndarray, tokens: np.ndarray) -> np.ndarray:
-    return np.exp(nats.sum() / tokens.sum()) * _ratio(nats, tokens)
-
-
-def _bits(nats: np.ndarray, count: np.ndarray) -> np.ndarray:
-    return _ratio(nats, count) / np.log(2)
 
 
 def _roc_area(score: np.ndarray, positive: np.ndarray) -> np.ndarray:
@@ -121,22 +126,6 @@ def _average_precision(score: np.ndarray, positive: np.ndarray) -> np.ndarray:
     return rows / positives.sum() * (is_positive * (precision[place] - area + gains) - losses)
 
 
-_INFLUENCES: dict[str, Callable[..., np.ndarray]] = {
-    "auc": _roc_area,
-    "average_precision": _average_precision,
-    "rmse": _root,
-    "loss": _ratio,
-    "nats_per_token": _ratio,
-    "perplexity": _perplexity,
-    "bits_per_byte": _bits,
-}
-"""By metric, of the columns that it needs."""
-
-
-Runs = Mapping[str, RunData]
-"""Runs by their letter."""
-
-
 def verdicts(runs: Runs) -> list[Note]:
     """A note for the best run against each other one; empty if fewer than two runs have an evaluation."""
     for name in ("test", "validation"):
@@ -148,7 +137,9 @@ def verdicts(runs: Runs) -> list[Note]:
             if isinstance(value := split.summary.get("metrics", {}).get(metric), float | int)
         }
         if len(values) >= 2:
-            return list(_verdicts(metric, values, splits, runs))
+            best_of = max if better_direction(list(splits.values()), metric) == "higher" else min
+            best = best_of(values, key=lambda letter: values[letter])
+            return [_verdict(best, other, metric, values, splits, runs) for other in values if other != best]
     return []
 
 
@@ -157,32 +148,24 @@ def better_direction(splits: Sequence[SplitEvaluation], metric: str) -> str:
     return next((str(direction) for split in splits if (direction := split.summary.get("better", {}).get(metric))), "")
 
 
-def _verdicts(metric: str, values: Mapping[str, float], splits: Mapping[str, SplitEvaluation], runs: Runs) -> Iterator[Note]:
-    best_of = max if better_direction(list(splits.values()), metric) == "higher" else min
-    best = best_of(values, key=lambda letter: values[letter])
-    for other in values:
-        if other == best:
-            continue
-        title = f"{splits[best].name} {metric}"
-        scores = f"{title} {readable(values[best])} against {readable(values[other])}, "
-        if values[best] == values[other]:
-            yield Note(f"{best} and {other} are equal: {title} {readable(values[best])}.")
-        elif len(digests := {runs[letter].run.tags.get("dataset.digest", "?") for letter in (best, other)}) > 1:
-            datasets = " and ".join(sorted(digest[:12] for digest in digests))
-            yield Note(
-                f"{best} is ahead of {other}: {scores}but on other rows (datasets {datasets}), so nobody can tell whether that is chance.",
-                "warning",
-            )
-        elif (measured := metric_difference(metric, splits[best], splits[other], len(values) - 1)) is None:
-            yield Note(
-                f"{best} is ahead of {other}: {scores}by {readable(abs(values[best] - values[other]))}. What was kept of the rows does not "
-                "tell whether that is chance."
-            )
-        else:
-            yield _verdict(best, other, scores, measured)
-
-
-def _verdict(best: str, other: str, scores: str, measured: Difference) -> Note:
+def _verdict(best: str, other: str, metric: str, values: Mapping[str, float], splits: Mapping[str, SplitEvaluation], runs: Runs) -> Note:
+    title = f"{splits[best].name} {metric}"
+    if values[best] == values[other]:
+        return Note(f"{best} and {other} are equal: {title} {readable(values[best])}.")
+    scores = f"{title} {readable(values[best])} against {readable(values[other])}, "
+    digests = {runs[letter].run.tags.get("dataset.digest", "?") for letter in (best, other)}
+    if len(digests) > 1:
+        datasets = " and ".join(sorted(digest[:12] for digest in digests))
+        return Note(
+            f"{best} is ahead of {other}: {scores}but on other rows (datasets {datasets}), so nobody can tell whether that is chance.",
+            "warning",
+        )
+    measured = metric_difference(metric, splits[best], splits[other], len(values) - 1)
+    if measured is None:
+        return Note(
+            f"{best} is ahead of {other}: {scores}by {readable(abs(values[best] - values[other]))}. What was kept of the rows does not "
+            "tell whether that is chance."
+        )
     low, high = (measured.low, measured.high) if measured.value > 0 else (-measured.high, -measured.low)
     interval = f"95 % interval {readable(low)} to {readable(high)}, on the same {measured.rows:,} rows"
     margin = f"{scores}by {readable(abs(measured.value))} ({interval})"
@@ -191,13 +174,20 @@ def _verdict(best: str, other: str, scores: str, measured: Difference) -> Note:
     return Note(f"{best} is ahead of {other}, but by no more than chance may give: {margin}.")
 
 
-_ABSENT = "–"
-
-
 def comparison_page(run_data: Sequence[RunData]) -> str:
     """The page. Runs are named by letters, in the order in which they were given."""
     runs = {chr(ord("A") + number): data for number, data in enumerate(run_data)}
     header = ["", *runs]
+    settings, facts = [], []
+    for data in run_data:
+        unused = ("task.", "train.") if data.is_baseline else ()
+        settings.append({name: value for name, value in flatten(data.config).items() if not name.startswith(unused)})
+        facts.append({name: value for name, value in training_facts(data) if name != "digest of the model"})
+    cost: list[list[object]] = [
+        ["steps", *(None if data.is_baseline else data.steps for data in run_data)],
+        ["from begin to end", *(duration(end_seconds(data) - data.run.started) for data in run_data)],
+        ["worker hours", *(worker_hours(data) for data in run_data)],
+    ]
     return render(
         "comparison.html",
         title=f"{' and '.join(data.run.name for data in run_data)} compared",
@@ -205,22 +195,12 @@ def comparison_page(run_data: Sequence[RunData]) -> str:
         runs=[[letter, Code(data.run.run_id), data.run.name, data.run.experiment, data.run.status] for letter, data in runs.items()],
         verdicts=verdicts(runs),
         results=_results(header, run_data),
-        settings=_differences(header, [_settings(data) for data in run_data], [data.is_baseline for data in run_data]),
-        facts=_differences(header, [_data_and_code(data) for data in run_data]),
-        cost=_cost(header, run_data),
+        settings=_differences(header, settings, [data.is_baseline for data in run_data]),
+        facts=_differences(header, facts),
+        cost=PageTable(header, cost),
         curves=training_charts({letter: data.run for letter, data in runs.items() if not data.is_baseline}),
         pictures=figures_by_split({letter: data.splits for letter, data in runs.items()}),
     )
-
-
-def _settings(data: RunData) -> dict[str, Any]:
-    """The flat config, without settings that a baseline does not use."""
-    unused = ("task.", "train.") if data.is_baseline else ()
-    return {name: value for name, value in flatten(data.config).items() if not name.startswith(unused)}
-
-
-def _data_and_code(data: RunData) -> dict[str, Any]:
-    return {name: value for name, value in training_facts(data) if name != "digest of the model"}
 
 
 def _differences(header: list[str], values: Sequence[Mapping[str, Any]], are_partial: Iterable[bool] = ()) -> PageTable | None:
@@ -233,44 +213,27 @@ def _differences(header: list[str], values: Sequence[Mapping[str, Any]], are_par
             if name in run_values or not is_partial
         }
         if len(different) > 1:
-            rows.append([name, *(_cell(run_values.get(name, _ABSENT)) for run_values in values)])
+            cells = [run_values.get(name, _ABSENT) for run_values in values]
+            rows.append([name, *(cell if isinstance(cell, Code | PageTable) else str(cell)[:400] for cell in cells)])
     return PageTable(header, rows) if rows else None
-
-
-def _cell(value: Any) -> object:
-    return value if isinstance(value, Code | PageTable) else str(value)[:400]
 
 
 def _results(header: list[str], run_data: Sequence[RunData]) -> PageTable | None:
     """Metrics of the test, and of the best epoch's validation, with the best value of each in bold."""
-    values = [_best_epoch_values(data) for data in run_data]
+    values: list[dict[str, Value]] = []
+    for data in run_data:
+        best_epoch = best_validation(data)
+        final = {name: value for name, value in final_values(data.run).items() if not (best_epoch and name.startswith("validation/"))}
+        values.append({**final, **best_epoch})
     names = sorted({name for run_values in values for name in run_values}, key=lambda name: (not name.startswith("test/"), name))
     splits = [split for data in run_data for split in data.splits]
     rows: list[list[object]] = []
     for name in names:
         row = [run_values.get(name) for run_values in values]
-        rows.append([name, *_result_cells(row, better_direction(splits, name.split("/", 1)[1])), difference(row[-1], row[0])])
+        numbers = [value for value in row if isinstance(value, float)]
+        direction = better_direction(splits, name.split("/", 1)[1])
+        best = (max(numbers) if direction == "higher" else min(numbers)) if len(set(numbers)) > 1 and direction else None
+        cells = [Best(value) if best is not None and value == best else metric_cell(value) for value in row]
+        rows.append([name, *cells, difference(row[-1], row[0])])
     caption = "The test, and the validation of the best epoch; the best value in bold, where it is known"
     return PageTable([*header, f"{header[-1]} − {header[1]}"], rows, caption) if rows else None
-
-
-def _best_epoch_values(data: RunData) -> dict[str, Value]:
-    best = best_validation(data)
-    return {**{name: value for name, value in final_values(data.run).items() if not (best and name.startswith("validation/"))}, **best}
-
-
-def _result_cells(values: Sequence[Value | None], direction: str) -> list[object]:
-    numbers = [value for value in values if isinstance(value, float)]
-    best = (max(numbers) if direction == "higher" else min(numbers)) if len(set(numbers)) > 1 and direction else None
-    return [Best(value) if best is not None and value == best else metric_cell(value) for value in values]
-
-
-def _cost(header: list[str], run_data: Sequence[RunData]) -> PageTable:
-    return PageTable(
-        header,
-        [
-            ["steps", *(None if data.is_baseline else data.steps for data in run_data)],
-            ["from begin to end", *(duration(end_seconds(data) - data.run.started) for data in run_data)],
-            ["worker hours", *(worker_hours(data) for data in run_data)],
-        ],
-    )

@@ -7,6 +7,7 @@ import io
 import json
 import logging
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -52,7 +53,11 @@ def archive_name(split: str) -> str:
 
 def pack(summary: Mapping[str, Any], tables: Mapping[str, Mapping[str, Sequence[Any]]]) -> bytes:
     """Archive of a split; equal values give equal bytes."""
-    files = {SUMMARY: json.dumps(summary, indent=1).encode(), **{f"{name}.parquet": _parquet(table) for name, table in tables.items()}}
+    files = {SUMMARY: json.dumps(summary, indent=1).encode()}
+    for name, table in tables.items():
+        sink = pa.BufferOutputStream()
+        pq.write_table(pa.table({column: pa.array(values) for column, values in table.items()}), sink)
+        files[f"{name}.parquet"] = sink.getvalue().to_pybytes()
     buffer = io.BytesIO()
     with ZipFile(buffer, "w", ZIP_STORED) as archive:
         for name, content in files.items():
@@ -71,7 +76,12 @@ def unpack(content: bytes, folder: Path) -> None:
 
 def read_splits(folder: Path) -> list[SplitEvaluation]:
     """The splits in a folder `evaluation`, the test first; those without a readable summary are left out."""
-    splits = [split for path in folder.glob("*") if (split := _read(path)) is not None]
+    splits = []
+    for path in folder.glob("*"):
+        with suppress(OSError, ValueError, pa.ArrowException):
+            summary = json.loads((path / SUMMARY).read_bytes())
+            tables = {file.stem: pq.read_table(file).to_pydict() for file in sorted(path.glob("*.parquet"))}
+            splits.append(SplitEvaluation(path.name, summary, tables))
     return sorted(splits, key=lambda split: (*_ORDER, split.name).index(split.name))
 
 
@@ -87,19 +97,3 @@ def add_raw_rows(folder: Path, filesystem: FileSystem, root: str, attempt: str) 
                 pq.write_table(rows, file)
         except (OSError, KeyError, pa.ArrowException, DatasetError) as error:
             log.info("the most wrong rows of %s are shown as they were encoded: %s", split.name, error)
-
-
-def _read(folder: Path) -> SplitEvaluation | None:
-    try:
-        summary = json.loads((folder / SUMMARY).read_bytes())
-        return SplitEvaluation(
-            folder.name, summary, {file.stem: pq.read_table(file).to_pydict() for file in sorted(folder.glob("*.parquet"))}
-        )
-    except (OSError, ValueError, pa.ArrowException):
-        return None
-
-
-def _parquet(table: Mapping[str, Sequence[Any]]) -> bytes:
-    sink = pa.BufferOutputStream()
-    pq.write_table(pa.table({name: pa.array(values) for name, values in table.items()}), sink)
-    return sink.getvalue().to_pybytes()

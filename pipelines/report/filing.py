@@ -1,7 +1,8 @@
 """Files figures and the page of a run with it in MLflow."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -36,7 +37,7 @@ def file_baseline(run: MlflowRun, version: Version, archives: Mapping[str, bytes
 
 def _file(run: MlflowRun, version: Version, collect_into: Callable[[Path], None]) -> None:
     """File what `collect_into` writes into a folder, with the figures of its evaluations, and the page."""
-    try:
+    with _page_errors_logged(run):
         with TemporaryDirectory() as name:
             folder = Path(name)
             collect_into(folder)
@@ -50,20 +51,20 @@ def _file(run: MlflowRun, version: Version, collect_into: Callable[[Path], None]
         with TemporaryDirectory() as name:
             (Path(name) / REPORT).write_text(run_page(read_run_data(run.uri, run.run_id), figures, is_finishing=True), encoding="utf-8")
             run.file_folder(name)
-    except Exception as error:
-        _warn(run, error)
 
 
 def file_folds_page(run: MlflowRun) -> None:
     """Log the page of a cross-validation. An error is logged and does not fail it."""
-    try:
+    with _page_errors_logged(run):
         run.file(REPORT, folds_page(run.uri, run.run_id).encode())
+
+
+@contextmanager
+def _page_errors_logged(run: MlflowRun) -> Iterator[None]:
+    try:
+        yield
     except Exception as error:
-        _warn(run, error)
-
-
-def _warn(run: MlflowRun, error: Exception) -> None:
-    log.warning(
-        "run %s has no page: %s: %s; jobs/report.py %s --tracking.uri %s makes it",
-        *(run.run_id, type(error).__name__, error, run.run_id, run.uri),
-    )
+        log.warning(
+            "run %s has no page: %s: %s; jobs/report.py %s --tracking.uri %s makes it",
+            *(run.run_id, type(error).__name__, error, run.run_id, run.uri),
+        )

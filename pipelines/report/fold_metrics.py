@@ -23,18 +23,17 @@ def summarize_metrics(metrics: FoldMetrics) -> dict[str, float]:
 
 def metrics_line(metrics: FoldMetrics, split: str, repeats: int) -> str:
     """`test auc 0.912 ± 0.008, accuracy 0.861 ± 0.005 over 5 folds`; empty if the split has no metric."""
-    values = {name.removeprefix(f"{split}/"): numbers for name, numbers in values_by_name(metrics).items() if name.startswith(f"{split}/")}
-    if not values:
-        return ""
-    folds = len(metrics) // repeats
+    parts = []
+    for name, values in split_values(metrics, split).items():
+        count = f" (defined in {len(values)} of {len(metrics)})" if len(values) < len(metrics) else ""
+        parts.append(f"{name.removeprefix(f'{split}/')} {describe_mean(values)}{count}")
     times = f", {repeats} times" if repeats > 1 else ""
-    parts = [f"{name} {describe_mean(numbers)}{_count_text(numbers, len(metrics))}" for name, numbers in values.items()]
-    return f"{split} {', '.join(parts)} over {folds} folds{times}"
+    return f"{split} {', '.join(parts)} over {len(metrics) // repeats} folds{times}" if parts else ""
 
 
 def fold_table(metrics: FoldMetrics, split: str) -> str:
     """The metrics of each fold as a table in Markdown; empty if the split has no metric."""
-    names = [name for name in values_by_name(metrics) if name.startswith(f"{split}/")]
+    names = list(split_values(metrics, split))
     if not names:
         return ""
     lines = [f"| fold | {' | '.join(names)} |", "|---" * (len(names) + 1) + "|"]
@@ -68,7 +67,3 @@ def _deviation(values: Sequence[float]) -> float | None:
 def _mean(values: Sequence[float]) -> float:
     """The mean; an infinite value or NaN if a value is, which `fmean` may refuse."""
     return fmean(values) if all(map(isfinite, values)) else sum(values) / len(values)
-
-
-def _count_text(values: Sequence[float], folds: int) -> str:
-    return f" (defined in {len(values)} of {folds})" if len(values) < folds else ""

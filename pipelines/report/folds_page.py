@@ -32,15 +32,25 @@ def folds_page(uri: str, run_id: str) -> str:
     config, folds = _read_files(uri, run_id)
     metrics = {training.fold: training.metrics for training in trainings if training.metrics}
     test_values = split_values(metrics, "test")
+    state = Note(f"All {folds.trainings} trainings are finished.", "good")
+    if len(metrics) < folds.trainings or not folds.trainings:
+        state = Note(f"{len(metrics)} of {folds.trainings} trainings are finished; the same command trains the others.", "warning")
+    dataset = config.get("dataset", {})
+    data_facts: Facts = [
+        ("dataset", dataset.get("path", "?")),
+        ("digest of its rows", Code(run.tags.get("dataset.digest", "?"))),
+        ("split", json.dumps(dataset.get("split", {}))),
+        *((f"rows of each fold, column {column}", ", ".join(f"{rows:,}" for rows in counts)) for column, counts in folds.rows.items()),
+    ]
     return render(
         "folds.html",
         title=run.name,
         lead=f"run {run.run_id} of experiment {run.experiment}: a cross-validation",
-        state=_state(len(metrics), folds.trainings),
+        state=state,
         headline=[(name, describe_mean(values)) for name, values in test_values.items()],
         results=[results for split in _SPLITS if (results := _split_results(metrics, split))],
         trainings=[_training_row(training, [*test_values]) for training in trainings],
-        data_facts=_facts(config, folds, run.tags.get("dataset.digest", "?")),
+        data_facts=data_facts,
         config=json.dumps(config, indent=1, ensure_ascii=False),
     )
 
@@ -53,12 +63,6 @@ def _read_files(uri: str, run_id: str) -> tuple[dict[str, dict[str, object]], Fo
             json.loads(file.read_bytes()) if (file := Path(name) / base).exists() else {} for base in ("config.json", "manifest.json")
         )
     return config, Folds.model_validate(manifest.get("folds") or {"rows": {}})
-
-
-def _state(finished: int, trainings: int) -> Note:
-    if finished < trainings or not trainings:
-        return Note(f"{finished} of {trainings} trainings are finished; the same command trains the others.", "warning")
-    return Note(f"All {trainings} trainings are finished.", "good")
 
 
 def _split_results(metrics: FoldMetrics, split: str) -> SplitResults | None:
@@ -79,13 +83,3 @@ def _training_row(training: FoldTraining, test_names: Sequence[str]) -> list[obj
     tests = ", ".join(f"{name.removeprefix('test/')} {value}" for name, value in values.items()) if training.metrics else None
     seconds = None if training.seconds is None else duration(training.seconds)
     return [training.fold, Code(training.run_id), training.status, seconds, tests]
-
-
-def _facts(config: dict[str, dict[str, object]], folds: Folds, digest: str) -> Facts:
-    split = config.get("dataset", {}).get("split", {})
-    return [
-        ("dataset", config.get("dataset", {}).get("path", "?")),
-        ("digest of its rows", Code(digest)),
-        ("split", json.dumps(split)),
-        *((f"rows of each fold, column {column}", ", ".join(f"{rows:,}" for rows in counts)) for column, counts in folds.rows.items()),
-    ]

@@ -15,17 +15,38 @@ from PIL import Image
 from pipelines.config.messages.words import verb_for
 from pipelines.report.charts import Mark, Points, line_chart
 from pipelines.report.evaluation import CONTRIBUTIONS, WORST, WORST_ROWS, SplitEvaluation
-from pipelines.report.figures.canvas import UndefinedError
 from pipelines.report.figures.class_curves import wilson
 from pipelines.report.figures.svg_figures import SvgFigure, draw_figures
 from pipelines.report.figures.worst import as_picture, picture_column
 from pipelines.report.rendering import Figure, Note, PageTable, Picture, readable
 from pipelines.tracking.history import History, Point
 
+Columns = Mapping[str, Sequence[Any]]
+SplitFigures = Mapping[str, Sequence[SvgFigure]]
+"""The figures of each split, by its name."""
+
 _FIRST_CHARTS = ("loss", "train/loss", "validation/loss", "train/rows_per_second", "train/step_seconds", "train/data_wait_fraction")
 _WITHOUT_CHART = ("validation/epoch",)
 MOST_CHARTS = 40
 MOST_SERIES = 7
+"""Lines of a chart: as many as there are colours."""
+MOST_BYTES = 3_500_000
+"""The most that the figures of a page may take."""
+MOST_ROWS = 24
+"""Of a table of the most wrong rows."""
+_FEATURE = "feature."
+_CAUSES = "moved by"
+_CAUSES_EXPLANATION = (
+    "`moved by` are the features that moved the model's output most from its mean, with their SHAP values: of two classes the log-odds of "
+    "the second, of several the output of the predicted one"
+)
+MOST_ENTRIES = 60
+"""Of a table; the worst ones of slices."""
+INTERVAL = "95 % interval"
+_SHARES = {"loss": "mean loss", "positive": "share positive", "predicted_positive": "predicted positive"}
+"""Headings of the columns beside the accuracy, by the name of the sum."""
+_MEANS = {"absolute": "mean absolute error", "rank": "mean rank", "loss": "mean loss"}
+"""Headings where there is no accuracy: the first sum of a slice counts."""
 
 
 def training_charts(runs: Mapping[str, History], marks: Sequence[Mark] = ()) -> list[Figure]:
@@ -39,13 +60,9 @@ def training_charts(runs: Mapping[str, History], marks: Sequence[Mark] = ()) -> 
             if f"{name}_worst" in run.curves:
                 series = series or "mean of workers"
             charts[title][" ".join(filter(None, (label, series)))] = [(point.step, point.value) for point in points]
-    titles = sorted(charts, key=_rank)
+    by_name = sorted(charts.keys() - set(_FIRST_CHARTS))
+    titles = [*(title for title in _FIRST_CHARTS if title in charts), *by_name]
     return [_chart(title, charts[title], "step", marks) for title in titles[:MOST_CHARTS]]
-
-
-def _rank(title: str) -> tuple[int, str]:
-    """Place of a chart: losses and speed come first, all others by name."""
-    return (_FIRST_CHARTS.index(title) if title in _FIRST_CHARTS else len(_FIRST_CHARTS), title)
 
 
 def system_charts(run: History) -> list[Figure]:
@@ -105,20 +122,6 @@ def _chart(title: str, series: Mapping[str, Points], x_label: str, marks: Sequen
     return Figure(line_chart(first_series, x_label, title, marks), caption)
 
 
-MOST_BYTES = 3_500_000
-"""The most that the figures of a page may take."""
-MOST_ROWS = 24
-_FEATURE = "feature."
-_CAUSES = "moved by"
-_CAUSES_EXPLANATION = (
-    "`moved by` are the features that moved the model's output most from its mean, with their SHAP values: of two classes the log-odds of "
-    "the second, of several the output of the predicted one"
-)
-
-SplitFigures = Mapping[str, Sequence[SvgFigure]]
-"""The figures of each split, by its name."""
-
-
 @dataclass(frozen=True)
 class SplitPictures:
     """The figures of a split on a page."""
@@ -150,10 +153,10 @@ def figures_by_split(splits_by_run: Mapping[str, Sequence[SplitEvaluation]]) -> 
     by_split, free_bytes = {}, MOST_BYTES
     for name in dict.fromkeys(split.name for splits in splits_by_run.values() for split in splits):
         evaluations = [(letter, split) for letter, splits in splits_by_run.items() for split in splits if split.name == name]
-        drawn_figures = [(letter, figure) for letter, split in evaluations for figure in draw_figures(split)]
+        run_figures = [(letter, figure) for letter, split in evaluations for figure in draw_figures(split)]
         figures: list[Figure] = []
-        for figure_name in dict.fromkeys(figure.name for _, figure in drawn_figures if figure.svg):
-            for letter, figure in drawn_figures:
+        for figure_name in dict.fromkeys(figure.name for _, figure in run_figures if figure.svg):
+            for letter, figure in run_figures:
                 if figure.name == figure_name:
                     free_bytes -= len(figure.svg)
                     picture = Picture(figure.svg, f"{letter}: {figure.caption}", "svg+xml")
@@ -176,13 +179,17 @@ def _worst_table(split: SplitEvaluation, key: Sequence[str]) -> PageTable:
     columns = [name for name in encoded if name not in features]
     if not raw:
         columns += [name for name in features if name not in split.summary.get("shapes", {})]
-    picture, shape = _picture_column(split)
+    picture, shape = picture_column(split)
     keys = [name for name in key if name in raw]
     raw_columns = [name for name in raw if name not in keys]
     causes = _causes(split)
     rows = []
     for place in range(min(MOST_ROWS, len(encoded["row"]))):
-        cells: list[object] = [_png(encoded[picture][place], shape)] if picture else []
+        cells: list[object] = []
+        if picture:
+            buffer = io.BytesIO()
+            Image.fromarray((as_picture(encoded[picture][place], shape) * 255).astype(np.uint8)).save(buffer, "PNG")
+            cells.append(Picture(buffer.getvalue(), "the row", width=72))
         cells += [str(raw[name][place]) for name in keys]
         cells += [_brief(encoded[name][place]) for name in columns]
         cells += [causes[place]] if causes else []
@@ -226,36 +233,12 @@ def _explanation(is_raw: bool, key: Sequence[str], keys: Sequence[str]) -> str:
     return f"{', '.join(keys)} {verb_for(len(keys))} the key; {number}"
 
 
-def _picture_column(split: SplitEvaluation) -> tuple[str, Sequence[int]]:
-    try:
-        return picture_column(split)
-    except UndefinedError:
-        return "", ()
-
-
-def _png(values: Sequence[float], shape: Sequence[int]) -> Picture:
-    buffer = io.BytesIO()
-    Image.fromarray((as_picture(values, shape) * 255).astype(np.uint8)).save(buffer, "PNG")
-    return Picture(buffer.getvalue(), "the row", width=72)
-
-
 def _brief(value: Any) -> object:
     if isinstance(value, bool):
         return str(value).lower()  # as classes and slices are named
     if isinstance(value, list):
         return f"{len(value)} numbers"
     return value if not isinstance(value, str) or len(value) <= 240 else value[:239] + "…"
-
-
-MOST_ENTRIES = 60
-"""Of a table; the worst ones of slices."""
-INTERVAL = "95 % interval"
-_SHARES = {"loss": "mean loss", "positive": "share positive", "predicted_positive": "predicted positive"}
-"""Headings of the columns beside the accuracy, by the name of the sum."""
-_MEANS = {"absolute": "mean absolute error", "rank": "mean rank", "loss": "mean loss"}
-"""Headings where there is no accuracy: the first sum of a slice counts."""
-
-Columns = Mapping[str, Sequence[Any]]
 
 
 @dataclass(frozen=True)

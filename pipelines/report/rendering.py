@@ -20,6 +20,8 @@ from pipelines.report.charts import LineChart, tick_label
 from pipelines.report.figures.class_curves import wilson
 from pipelines.runtime.templates import template_environment
 
+_SECTION = re.compile(r'<section id="[^"]*"><h2>(.*?)</h2>')
+
 
 class Code(str):
     """A digest or an expression, in letters of equal width."""
@@ -86,24 +88,14 @@ Facts = list[tuple[str, object]]
 
 def number_columns(rows: Sequence[Sequence[object]]) -> set[int]:
     """Columns with numbers alone, and with reasons why there is none."""
-    width = max(map(len, rows), default=0)
-    return {column for column in range(width) if _are_numbers([row[column] for row in rows if column < len(row)])}
-
-
-def _are_numbers(values: Sequence[object]) -> bool:
-    present = [value for value in values if value is not None and not (isinstance(value, str) and value.startswith("undefined: "))]
-    return bool(present) and all(map(_is_number, present))
-
-
-def _is_number(value: object) -> bool:
-    if isinstance(value, Best):
-        return _is_number(value.value)
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-_KINDS = {"best": Best, "code": Code, "line_chart": LineChart, "note": Note, "picture": Picture, "share": Share, "table": PageTable}
-"""Tests of templates, such as `value is code`."""
-_SECTION = re.compile(r'<section id="[^"]*"><h2>(.*?)</h2>')
+    columns = set()
+    for column in range(max(map(len, rows), default=0)):
+        cells = [row[column] for row in rows if column < len(row)]
+        values = [cell.value if isinstance(cell, Best) else cell for cell in cells]
+        present = [value for value in values if value is not None and not (isinstance(value, str) and value.startswith("undefined: "))]
+        if present and all(isinstance(value, int | float) and not isinstance(value, bool) for value in present):
+            columns.add(column)
+    return columns
 
 
 def render(template: str, **values: object) -> str:
@@ -113,19 +105,14 @@ def render(template: str, **values: object) -> str:
 
 @cache
 def page_environment() -> Environment:
+    """The constants of `charts`, filters by their functions' names, and tests of kinds of values, such as `value is code`."""
     environment = template_environment("pipelines.report", printed=readable)
-    environment.globals |= {name: value for name, value in vars(charts).items() if name.isupper() and not name.startswith("_")} | {
-        "wilson": wilson
-    }
-    environment.filters |= {
-        "anchor": _anchor,
-        "number_columns": number_columns,
-        "percent": _percent,
-        "px": _pixels,
-        "section_titles": _section_titles,
-        "tick_label": tick_label,
-    }
-    environment.tests |= {name: lambda value, kind=kind: isinstance(value, kind) for name, kind in _KINDS.items()}
+    environment.globals |= {name: value for name, value in vars(charts).items() if name.isupper() and not name.startswith("_")}
+    environment.globals["wilson"] = wilson
+    for function in (anchor, number_columns, percentage, px, section_titles, tick_label):
+        environment.filters[function.__name__] = function
+    kinds = {"best": Best, "code": Code, "line_chart": LineChart, "note": Note, "picture": Picture, "share": Share, "table": PageTable}
+    environment.tests |= {name: lambda value, kind=kind: isinstance(value, kind) for name, kind in kinds.items()}
     return environment
 
 
@@ -142,12 +129,8 @@ def readable(value: object) -> str:
         return "–"
     if isinstance(value, int):
         return f"{value:,}"
-    if isinstance(value, float):
-        return _number(value)
-    return "".join(sign if sign.isprintable() or sign in "\n\t" else "\N{REPLACEMENT CHARACTER}" for sign in str(value))
-
-
-def _number(value: float) -> str:
+    if not isinstance(value, float):
+        return "".join(sign if sign.isprintable() or sign in "\n\t" else "\N{REPLACEMENT CHARACTER}" for sign in str(value))
     if not isfinite(value):
         return {"nan": "undefined", "inf": "∞", "-inf": "−∞"}[str(value)]
     if value == 0 or 1e-4 <= abs(value) < 1e6:
@@ -157,19 +140,19 @@ def _number(value: float) -> str:
     return digits.replace("-", "−")
 
 
-def _percent(share: float, digits: int = 0) -> str:
+def percentage(share: float, digits: int = 0) -> str:
     return f"{share:.{digits}%}"
 
 
-def _pixels(value: float) -> str:
-    """A coordinate of a chart."""
+def px(value: float) -> str:
+    """A coordinate of a chart, in pixels."""
     return f"{value:.1f}".removesuffix(".0")
 
 
-def _anchor(title: str) -> str:
+def anchor(title: str) -> str:
     return re.sub(r"\W+", "-", title.lower(), flags=re.ASCII).strip("-")
 
 
-def _section_titles(body: str) -> list[Markup]:
+def section_titles(body: str) -> list[Markup]:
     """Titles of the sections in a rendered page, for its contents."""
     return [Markup(title) for title in _SECTION.findall(body)]

@@ -5,7 +5,7 @@ import json
 import logging
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -19,7 +19,7 @@ from pipelines.config.messages.words import show_count
 from pipelines.data.versions import storage
 from pipelines.data.versions.storage import unseal_or_none
 from pipelines.errors import LockstepError, TrackingError
-from pipelines.report.charts import GREY, ORANGE, PURPLE, RED, Mark
+from pipelines.report.charts import GREY, ORANGE, PURPLE, RED
 from pipelines.report.evaluation import FOLDER, SplitEvaluation, add_raw_rows, read_splits, unpack
 from pipelines.tracking.history import History, download, history
 from pipelines.tracking.job_runs import BASELINE
@@ -33,6 +33,14 @@ INIT_FROM = "init_from.json"
 """Which of the weights that a training started from it has loaded, as `Fit.to_values` has them."""
 _FILES = ("config.json", "manifest.json", FOLDER, "samples", ATTEMPTS, INIT_FROM)
 _MOST_SAMPLES = 6
+"""Texts that the model wrote, on a page."""
+POWER = re.compile(r"system/.*?([^/]+)_power_usage_watts$")
+MOST_GAP_SECONDS = 120.0
+"""The longest time between two measurements of power that are joined: in a longer one the node may have done something else."""
+EVENT_TAGS = ("deaths", "stragglers", "standstill", "machines.left_out")
+"""The tags in which a training says what happened, an event a line."""
+SILENT_SECONDS, SILENT_FACTOR = 30.0, 20.0
+"""A silence is a time between two points of the curve that is longer than both this, and so many times the usual one."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +95,14 @@ def read_run_data(uri: str, run_id: str) -> RunData:
         if run.status != "FINISHED" and (directory := run.tags.get(RUN_FOLDER)):
             collect(directory, folder)
         config, manifest = (_values(folder / name) for name in ("config.json", "manifest.json"))
-        _add_raw_rows(folder / FOLDER, config, manifest)
+        try:
+            filesystem, path = storage.locate(config["dataset"]["path"])
+            add_raw_rows(folder / FOLDER, filesystem, f"{path}/{manifest['version']}", manifest["attempt"])
+        except (KeyError, OSError, LockstepError) as error:
+            log.info("the dataset of the run cannot be read: %s", error)
+        samples = sorted((folder / "samples").glob("*.txt"))
+        if len(samples) > _MOST_SAMPLES:
+            samples = [*samples[: _MOST_SAMPLES // 2], *samples[-_MOST_SAMPLES // 2 :]]
         return RunData(
             run,
             config=config,
@@ -95,18 +110,9 @@ def read_run_data(uri: str, run_id: str) -> RunData:
             attempts=[TrainingAttempt(**attempt) for attempt in _values(folder / ATTEMPTS).get("attempts", [])],
             splits=read_splits(folder / FOLDER),
             parent=_parent(uri, config),
-            samples=_samples(folder / "samples"),
+            samples={file.stem: file.read_text(encoding="utf-8", errors="replace") for file in samples},
             init_from=_values(folder / INIT_FROM),
         )
-
-
-def _add_raw_rows(folder: Path, config: Mapping[str, Any], manifest: Mapping[str, Any]) -> None:
-    """Add the most wrong rows from the version that the run has evaluated, if it can be read from here."""
-    try:
-        filesystem, path = storage.locate(config["dataset"]["path"])
-        add_raw_rows(folder, filesystem, f"{path}/{manifest['version']}", manifest["attempt"])
-    except (KeyError, OSError, LockstepError) as error:
-        log.info("the dataset of the run cannot be read: %s", error)
 
 
 def collect(directory: str, folder: Path) -> None:
@@ -146,17 +152,6 @@ def _values(file: Path) -> dict[str, Any]:
         return dict(json.loads(file.read_bytes()))
     except (OSError, TypeError, ValueError, RecursionError):
         return {}
-
-
-def _samples(folder: Path) -> dict[str, str]:
-    files = sorted(folder.glob("*.txt"))
-    chosen = files if len(files) <= _MOST_SAMPLES else [*files[: _MOST_SAMPLES // 2], *files[-_MOST_SAMPLES // 2 :]]
-    return {file.stem: file.read_text(encoding="utf-8", errors="replace") for file in chosen}
-
-
-POWER = re.compile(r"system/.*?([^/]+)_power_usage_watts$")
-MOST_GAP_SECONDS = 120.0
-"""The longest time between two measurements of power that are joined: in a longer one the node may have done something else."""
 
 
 def end_seconds(data: RunData) -> float:
@@ -204,12 +199,6 @@ def kilowatt_hours(data: RunData) -> dict[str, float]:
     return energy
 
 
-EVENT_TAGS = ("deaths", "stragglers", "standstill", "machines.left_out")
-"""The tags in which a training says what happened, an event a line."""
-SILENT_SECONDS, SILENT_FACTOR = 30.0, 20.0
-"""A silence is a time between two points of the curve that is longer than both this, and so many times the usual one."""
-
-
 @dataclass(frozen=True)
 class Event:
     text: str
@@ -226,27 +215,19 @@ def run_events(data: RunData) -> list[Event]:
     return sorted(events, key=lambda event: (event.seconds is None, event.seconds or 0.0, event.step or 0))
 
 
-def event_marks(events: list[Event]) -> list[Mark]:
-    """Lines in the curves; the beginning is none."""
-    return [Mark(event.step, event.text, event.colour) for event in events if event.step]
-
-
-def _attempts(data: RunData) -> list[Event]:
-    if not data.attempts:
-        return []
-    first = data.attempts[0]
-    start = Event(f"training began with {show_count(first.workers, 'worker')}", first.step, seconds=first.seconds)
-    return [start, *(_restart(data, before, now) for before, now in pairwise(data.attempts))]
-
-
-def _restart(data: RunData, before: TrainingAttempt, now: TrainingAttempt) -> Event:
-    points = [point for point in data.run.curves.get("train/loss", ()) if point.seconds < now.seconds]
-    last = max(points, key=lambda point: point.seconds, default=None)
-    lost = f", {last.step - now.step:,} steps back" if last and last.step > now.step else ""
-    silent = f", {now.seconds - last.seconds:,.0f} s after the last point" if last else ""
-    size = "" if now.workers == before.workers else f", resized from {before.workers} to {show_count(now.workers, 'worker')}"
-    text = f"restarted at step {now.step:,}{size}{lost}{silent}"
-    return Event(text, now.step, PURPLE if size else RED, now.seconds)
+def _attempts(data: RunData) -> Iterator[Event]:
+    """The beginning, and each restart."""
+    if data.attempts:
+        first = data.attempts[0]
+        yield Event(f"training began with {show_count(first.workers, 'worker')}", first.step, seconds=first.seconds)
+    for before, now in pairwise(data.attempts):
+        points = [point for point in data.run.curves.get("train/loss", ()) if point.seconds < now.seconds]
+        last = max(points, key=lambda point: point.seconds, default=None)
+        lost = f", {last.step - now.step:,} steps back" if last and last.step > now.step else ""
+        silent = f", {now.seconds - last.seconds:,.0f} s after the last point" if last else ""
+        size = "" if now.workers == before.workers else f", resized from {before.workers} to {show_count(now.workers, 'worker')}"
+        text = f"restarted at step {now.step:,}{size}{lost}{silent}"
+        yield Event(text, now.step, PURPLE if size else RED, now.seconds)
 
 
 def _silences(data: RunData) -> list[Event]:
@@ -263,11 +244,9 @@ def _silences(data: RunData) -> list[Event]:
     ]
 
 
-def _tag_events(data: RunData) -> list[Event]:
-    events = []
+def _tag_events(data: RunData) -> Iterator[Event]:
     for name in EVENT_TAGS:
         for value in data.run.tags.get(name, "").splitlines():
             step = re.search(r"\bstep ([\d,]+)", value)
             number = int(step[1].replace(",", "")) if step and step[1].strip(",") else None
-            events.append(Event(f"{name}: {value}", number, ORANGE))
-    return events
+            yield Event(f"{name}: {value}", number, ORANGE)

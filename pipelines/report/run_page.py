@@ -9,7 +9,7 @@ from pipelines.config.messages.words import list_shapes, show_count
 from pipelines.config.slices import slice_modules
 from pipelines.config.tasks.task import TASKS
 from pipelines.config.train.strategy import STRATEGIES
-from pipelines.report.evaluation import SplitEvaluation
+from pipelines.report.charts import Mark
 from pipelines.report.page_parts import (
     SplitFigures,
     class_tables,
@@ -21,7 +21,7 @@ from pipelines.report.page_parts import (
     worst_tables,
 )
 from pipelines.report.rendering import Code, Facts, Note, PageTable, render
-from pipelines.report.run_data import RunData, end_seconds, event_marks, kilowatt_hours, run_events, worker_hours
+from pipelines.report.run_data import RunData, end_seconds, kilowatt_hours, run_events, worker_hours
 from pipelines.tasks.metrics.table import Value, to_value
 from pipelines.tasks.targets.decision import describe_decision
 from pipelines.tracking.history import History
@@ -31,6 +31,9 @@ from pipelines.tracking.training import REMARKS, reasons
 def run_page(data: RunData, figures: SplitFigures | None = None, *, is_finishing: bool = False) -> str:
     """The page, with `figures` if they are drawn already. A run files its page just before its end: `is_finishing` is true then."""
     run, events = data.run, run_events(data)
+    marks = [Mark(event.step, event.text, event.colour) for event in events if event.step]  # the beginning is none
+    application_tables = [tables for module in slice_modules("figures").values() for tables in getattr(module, "TABLES", ())]
+    energy: Facts = [(f"energy of {kind}, kWh", value) for kind, value in kilowatt_hours(data).items()]
     return render(
         "run.html",
         title=run.name,
@@ -41,14 +44,18 @@ def run_page(data: RunData, figures: SplitFigures | None = None, *, is_finishing
         headline=_headline(data),
         training_facts=training_facts(data),
         results=_results(data),
-        curves=[] if data.is_baseline else training_charts({"": run}, event_marks(events)),
+        curves=[] if data.is_baseline else training_charts({"": run}, marks),
         phases=phases(run),
         events=[[_moment(event.seconds) if event.seconds else None, event.step, event.text] for event in events],
         pictures=split_pictures(data.splits, figures),
-        class_and_slice_tables=_evaluation_tables(data.splits),
+        class_and_slice_tables=[table for tables in (slice_tables, class_tables, *application_tables) for table in tables(data.splits)],
         worst_tables=worst_tables(data.splits, data.config.get("dataset", {}).get("key", ())),
         samples=data.samples,
-        cost=_cost(data),
+        cost=[
+            ("began", _moment(run.started)),
+            *_times(data),
+            *(energy or [("energy", "not measured: no power meter could be read (NVML, RAPL)")]),
+        ],
         nodes=system_charts(run),
         config=json.dumps(data.config, indent=1, ensure_ascii=False),
         tags=[[name, value] for name, value in sorted(run.tags.items()) if not name.startswith("mlflow.log-model")],
@@ -59,23 +66,23 @@ def training_facts(data: RunData) -> Facts:
     """The task, its dataset, and the code that trained it."""
     run, config, manifest = data.run, data.config, data.manifest
     dataset, rows = config.get("dataset", {}), {name: split.get("rows") for name, split in manifest.get("splits", {}).items()}
+    sources = [
+        [name, source.get("files"), source.get("bytes"), Code(str(source.get("digest", ""))[:16])]
+        for name, source in manifest.get("sources", {}).items()
+    ]
     facts: Facts = [
         ("task", f"{config.get('task', {}).get('kind', '?')}, target {', '.join(dataset.get('target', {})) or 'none'}"),
         ("dataset", f"{dataset.get('path', '?')}, version {run.tags.get('dataset.version', '?')}"),
         ("digest of its rows", Code(run.tags.get("dataset.digest", "?"))),
         ("rows", ", ".join(f"{name} {count:,}" for name, count in rows.items() if count is not None)),
         ("rows refused by ETL", sum(manifest.get("quarantined", {}).values()) if manifest else None),
-        ("sources", _sources(manifest)),
+        ("sources", PageTable(["table", "files", "bytes", "digest"], sources) if sources else None),
         ("made by ETL run", Code(run.tags.get("dataset.run_id", "") or "none")),
         ("weight of a row in the loss", config.get("task", {}).get("sample_weight")),
         ("label smoothing in training", config.get("task", {}).get("label_smoothing") or None),
         *_decision_facts(data),
         ("code", Code(run.tags.get("git.commit", "") or "no git checkout")),
-        *(
-            _baseline_facts(run)
-            if data.is_baseline
-            else _optimizer_facts(data, config.get("train", {}), config.get("task", {}).get("kind"))
-        ),
+        *_model_facts(data),
         ("versions that made the rows", ", ".join(f"{name} {version}" for name, version in manifest.get("versions", {}).items())),
     ]
     return [(name, value) for name, value in facts if value not in ("", None)]
@@ -91,20 +98,20 @@ def _decision_facts(data: RunData) -> Facts:
     ]
 
 
-def _count_workers(train: Mapping[str, Any]) -> str:
-    workers = train.get("workers", "?")
-    return show_count(
-        " to ".join(map(str, workers)) if isinstance(workers, Sequence) and not isinstance(workers, str) else workers, "worker"
-    )
-
-
-def _optimizer_facts(data: RunData, train: Mapping[str, Any], task: str | None) -> Facts:
-    run, settings = data.run, TASKS.by_name.get(task or "")
+def _model_facts(data: RunData) -> Facts:
+    """How the model was trained, or a baseline fitted."""
+    run, train = data.run, data.config.get("train", {})
+    if data.is_baseline:
+        parameters = ((name, run.params.get(name)) for name in ("regularisation", "trees", "rounds", "depth"))
+        return [("model", f"{run.params.get('model', '?')} of Spark ML, a baseline"), *parameters]
+    workers, settings = train.get("workers", "?"), TASKS.by_name.get(data.config.get("task", {}).get("kind") or "")
+    if isinstance(workers, Sequence) and not isinstance(workers, str):
+        workers = " to ".join(map(str, workers))
     is_network = settings is None or not settings.needs_own_strategy
     optimizer = f"{train.get('optimizer', '?')}, rate {train.get('lr', '?')}, {show_count(train.get('global_batch', '?'), 'row')} per step"
     kind = STRATEGIES.expand(train.get("strategy", "?")).get("kind", "?")
     return [
-        ("strategy", f"{kind}, {_count_workers(train)}, {show_count(train.get('shards', '?'), 'shard')}"),
+        ("strategy", f"{kind}, {show_count(workers, 'worker')}, {show_count(train.get('shards', '?'), 'shard')}"),
         ("optimizer", optimizer if is_network else None),
         ("rate", None if is_network else train.get("lr")),
         ("seed", train.get("seed")),
@@ -124,11 +131,6 @@ def _origin_facts(train: Mapping[str, Any], fit: Mapping[str, Any]) -> Facts:
     if frozen := train.get("freeze"):
         facts.append(("frozen parameters", ", ".join(frozen)))
     return facts
-
-
-def _baseline_facts(run: History) -> Facts:
-    parameters = ((name, run.params.get(name)) for name in ("regularisation", "trees", "rounds", "depth"))
-    return [("model", f"{run.params.get('model', '?')} of Spark ML, a baseline"), *parameters]
 
 
 def final_values(run: History) -> dict[str, Value]:
@@ -214,20 +216,6 @@ def _times(data: RunData) -> Facts:
     ]
 
 
-def _cost(data: RunData) -> Facts:
-    energy: Facts = [(f"energy of {kind}, kWh", value) for kind, value in kilowatt_hours(data).items()]
-    without_energy: Facts = [("energy", "not measured: no power meter could be read (NVML, RAPL)")]
-    return [("began", _moment(data.run.started)), *_times(data), *(energy or without_energy)]
-
-
-def _sources(manifest: Mapping[str, Any]) -> PageTable | str:
-    rows = [
-        [name, source.get("files"), source.get("bytes"), Code(str(source.get("digest", ""))[:16])]
-        for name, source in manifest.get("sources", {}).items()
-    ]
-    return PageTable(["table", "files", "bytes", "digest"], rows) if rows else ""
-
-
 def duration(seconds: float) -> str:
     rounded = round(seconds)
     if rounded < 90:
@@ -237,9 +225,3 @@ def duration(seconds: float) -> str:
 
 def _moment(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-
-
-def _evaluation_tables(splits: Sequence[SplitEvaluation]) -> list[PageTable]:
-    """Tables of the core, and those in `TABLES` of slices' modules `figures`."""
-    of_slices = [tables for module in slice_modules("figures").values() for tables in getattr(module, "TABLES", ())]
-    return [table for tables in (slice_tables, class_tables, *of_slices) for table in tables(splits)]

@@ -20,6 +20,14 @@ from pipelines.tasks.data import Constant
 
 _GOLDEN = 0x9E3779B97F4A7C15 - 2**64
 _FACTORS = (0xBF58476D1CE4E5B9 - 2**64, 0x94D049BB133111EB - 2**64)
+_RANDOM_FLOATS = 2**24
+"""Different random floats, each exact in float32."""
+_SHIFT, _FLIP, _MASK = range(3)
+"""Purposes of random numbers."""
+_SHARE = 64
+"""One more, beyond those of the changes of pictures."""
+_LEVELS = 4096
+"""Different shares of a blend, which are quantiles of their distribution."""
 
 
 def random_integers(keys: Tensor, count: int, below: Tensor | int, purpose: int = 0) -> Tensor:
@@ -32,6 +40,11 @@ def random_integers(keys: Tensor, count: int, below: Tensor | int, purpose: int 
     places = torch.arange(1, count + 1, device=keys.device) | purpose << 40
     words = _mix(_mix(keys)[:, None] + places * _GOLDEN)
     return (words >> 33 & 2**31 - 1) * below >> 31
+
+
+def uniform_numbers(keys: Tensor, count: int, purpose: int) -> Tensor:
+    """Random numbers from −1 to 1, float32 of shape (rows, count)."""
+    return random_integers(keys, count, _RANDOM_FLOATS, purpose).to(torch.float32) * (2 / _RANDOM_FLOATS) - 1
 
 
 def content_keys(*values: Tensor) -> Tensor:
@@ -54,9 +67,6 @@ def _mix(bits: Tensor) -> Tensor:
 def _right(bits: Tensor, shift: int) -> Tensor:
     """Logical right shift; the shift of torch is arithmetic and would copy the sign."""
     return bits >> shift & (1 << 64 - shift) - 1
-
-
-_SHIFT, _FLIP, _MASK = range(3)
 
 
 def change_pictures(pictures: Tensor, keys: Tensor, settings: Settings) -> Tensor:
@@ -93,10 +103,6 @@ def _mask(pictures: Tensor, centres: Tensor, side: int) -> Tensor:
         is_masked = is_masked & ((offsets >= 0) & (offsets < side)).unflatten(1, (length, 1) if axis == 0 else (1, length))
     means = pictures.to(torch.float32).mean((2, 3), keepdim=True).to(pictures.dtype)
     return torch.where(is_masked.unsqueeze(1), means, pictures)
-
-
-_LEVELS = 4096  # number of different shares, which are quantiles of the distribution
-_SHARE = 64  # purpose of random numbers, beyond those of the other changes of pictures
 
 
 class Mixing:

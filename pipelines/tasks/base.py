@@ -24,7 +24,14 @@ from pipelines.tasks.metrics.table import Monitor
 from pipelines.tasks.model_parallel import Divisible, LayerPlan
 from pipelines.tasks.trivial import TrivialPredictor
 
-__all__ = ["Batch", "Data", "Monitor", "Task", "row_count"]
+__all__ = ["Batch", "Data", "Monitor", "Task", "row_count", "sum_losses"]
+
+
+def sum_losses(losses: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor]:
+    """The result of `Task.loss`, from losses and weights of rows, both of shape (rows,); without weights, all are 1."""
+    if weights is None:
+        return losses.sum(), losses.new_full((), len(losses))
+    return (losses * weights).sum(), weights.sum()
 
 
 class Task(ABC):
@@ -73,6 +80,11 @@ class Task(ABC):
     @abstractmethod
     def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
         """Sum of the losses of the rows, and the weight to divide it by, both scalars."""
+
+    def row_weights(self, losses: Tensor, batch: Batch) -> Tensor | None:
+        """Weight of each row in the loss, with the shape, dtype and device of the losses; None if all are 1."""
+        column = self.settings.sample_weight
+        return batch[column].to(losses) if column else None
 
     @abstractmethod
     def metrics(self) -> MetricCollection:
@@ -147,7 +159,7 @@ class Task(ABC):
             return find_answer(form)(output.detach().cpu().to(numbers).numpy(), form, self.data.decode)
 
     def prediction_form(self) -> dict[str, Any]:
-        """The conversion that `predict` makes, as JSON, which exported folders follow too: `form` names one of `answers.ANSWERS`, or
+        """The conversion that `predict` makes, as JSON, which exported folders follow too: `form` is a name that `answers` declares, or
         `module:function` of your own, which imports NumPy alone; the other entries are its settings. Empty for the output as it is."""
         return {}
 

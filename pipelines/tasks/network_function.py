@@ -58,7 +58,8 @@ class NetworkColumns(Sequence[TensorColumn]):
 
     def __init__(self, features: tuple[TensorColumn, ...], outputs: int) -> None:
         self._features = features
-        self.outputs = outputs  # width of the network's output: one for a number or for two classes, else the number of classes
+        self.outputs = outputs
+        """Width of the network's output: one for a number or for two classes, else the number of classes."""
 
     def __len__(self) -> int:
         return len(self._features)

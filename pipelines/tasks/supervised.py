@@ -13,7 +13,7 @@ from torchmetrics import MetricCollection
 
 from pipelines.config import TaskSettings
 from pipelines.errors import ConfigError
-from pipelines.tasks.base import Batch, Monitor, Task
+from pipelines.tasks.base import Batch, Monitor, Task, sum_losses
 from pipelines.tasks.data import Constant, Data
 from pipelines.tasks.details import ClassDetails, Details, QuantityDetails
 from pipelines.tasks.targets.base import QuantityTarget, Target, is_binary
@@ -86,7 +86,8 @@ class Supervised(Task):
 
     In training, a model of several members may return (rows, members, `outputs`): a row's loss is the mean of theirs."""
 
-    takes_terms: bool = False  # whether the model takes columns of the encoder `terms`, whose indices are followed by counts
+    takes_terms: bool = False
+    """Whether the model takes columns of the encoder `terms`, whose indices are followed by counts."""
 
     def __init__(self, settings: TaskSettings, data: Data) -> None:
         """Raises ConfigError if the settings do not fit the target, or a feature has terms that the model does not take."""
@@ -112,10 +113,7 @@ class Supervised(Task):
         return self.target.monitor
 
     def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
-        losses, weights = self.row_losses(model(batch).float(), batch)
-        if weights is None:
-            return losses.sum(), losses.new_full((), len(losses))
-        return (losses * weights).sum(), weights.sum()
+        return sum_losses(*self.row_losses(model(batch).float(), batch))
 
     def row_losses(self, output: Tensor, batch: Batch) -> tuple[Tensor, Tensor | None]:
         """The loss of each row in training, and its weight, both of shape (rows,) with the dtype of the output; None if all weights are 1.
@@ -125,7 +123,7 @@ class Supervised(Task):
             output, target = output.flatten(0, 1), target.repeat_interleave(shape[1], 0)
         losses = self.target.losses_with_smoothing(output, target, smoothing) if smoothing else self.target.losses(output, target)
         losses = losses.view(shape[:2]).mean(1) if len(shape) == 3 else losses
-        return losses, self._weights(losses, batch)
+        return losses, self.row_weights(losses, batch)
 
     def metrics(self) -> MetricCollection:
         return self.target.metrics()
@@ -134,7 +132,7 @@ class Supervised(Task):
         output, target = output.detach().cpu().double(), batch[self.data.target.name].cpu()
         self.target.update(metrics, output, target)
         losses = self.target.losses(output, target)
-        metrics["loss"].update(losses, self._weights(losses, batch))
+        metrics["loss"].update(losses, self.row_weights(losses, batch))
 
     def trivial_predictors(self) -> Sequence[TrivialPredictor]:
         weights = () if self.class_weights is None else self.class_weights.tolist()
@@ -151,9 +149,9 @@ class Supervised(Task):
     def replace_decision(self, decision: Mapping[str, float]) -> "Supervised":
         if not decision or not isinstance(self.target, BinaryTarget):
             return self
-        decided = copy(self)
-        decided.target = self.target.replace_decision(Decision(**decision))
-        return decided
+        task = copy(self)
+        task.target = self.target.replace_decision(Decision(**decision))
+        return task
 
     def details(self) -> Details | None:
         if isinstance(self.target, ClassificationTarget):
@@ -163,14 +161,13 @@ class Supervised(Task):
     def prediction_form(self) -> dict[str, Any]:
         return self.target.prediction_form()
 
-    def _weights(self, losses: Tensor, batch: Batch) -> Tensor | None:
-        """Weight of each row, with the shape, dtype and device of the losses: its class's times its own; None if all are 1."""
-        column = self.settings.sample_weight
-        of_rows = batch[column].to(losses) if column else None
+    def row_weights(self, losses: Tensor, batch: Batch) -> Tensor | None:
+        """A row's own weight times that of its class."""
+        row_weights = super().row_weights(losses, batch)
         if self._weight_of_class is None:
-            return of_rows
-        of_classes = self._weight_of_class.to(losses.device, losses.dtype)[batch[self.data.target.name].to(losses.device).long()]
-        return of_classes if of_rows is None else of_classes * of_rows
+            return row_weights
+        class_weights = self._weight_of_class.to(losses.device, losses.dtype)[batch[self.data.target.name].to(losses.device).long()]
+        return class_weights if row_weights is None else class_weights * row_weights
 
 
 def class_weights(settings: TaskSettings, data: Data) -> Tensor | None:

@@ -19,6 +19,9 @@ from pipelines.tasks.supervised import Supervised
 from pipelines.tasks.targets.base import is_binary
 from pipelines.tasks.text import BagOfTerms
 
+DIRECT = NumberEmbedding()
+"""Numbers as they are."""
+
 
 def number_embedding(settings: NumberEmbedding, columns: int) -> nn.Module:
     """A module from numbers of shape (rows, `columns`) to vectors of shape (rows, `columns`, `settings.width`)."""
@@ -119,9 +122,6 @@ def _member_values(values: Tensor) -> Tensor:
     return values.unsqueeze(1) if values.dim() == 2 else values
 
 
-DIRECT = NumberEmbedding()  # numbers as they are
-
-
 class Tabular(Supervised):
     settings: Settings
     takes_terms = True
@@ -172,7 +172,12 @@ class FeatureVector(nn.Module):
         self.embedded_numbers = tuple(column.name for column in features if _is_embedded_number(column, numbers))
         self.numbers = tuple(column.name for column in features if not _is_index(column) and column.name not in self.embedded_numbers)
         # A list, because a ModuleDict refuses columns with the name of one of its methods, such as `type`.
-        self.embeddings = nn.ModuleList([_embedding(column, embedding) for column in indexed])
+        self.embeddings = nn.ModuleList()
+        for column in indexed:
+            vectors = nn.Embedding(column.cardinality or 0, _width(column, embedding))
+            # torch's standard deviation of 1 outweighs the other inputs. On adult, test AUC is 0.928 with 0.1, 0.924 with 1.
+            nn.init.normal_(vectors.weight, std=0.1)
+            self.embeddings.append(vectors)
         self.number_embedding = number_embedding(numbers, len(self.embedded_numbers)) if self.embedded_numbers else None
 
     def forward(self, batch: Batch) -> Tensor:
@@ -239,13 +244,6 @@ def vector_width(features: Sequence[TensorColumn], embedding: int | None = None,
         for column in features
         if not column.counted
     )
-
-
-def _embedding(column: TensorColumn, width: int | None) -> nn.Embedding:
-    """A standard deviation of 0.1: torch's default of 1 outweighs the other inputs. On adult, test AUC is 0.928 with 0.1, 0.924 with 1."""
-    embedding = nn.Embedding(column.cardinality or 0, _width(column, width))
-    nn.init.normal_(embedding.weight, std=0.1)
-    return embedding
 
 
 def _is_index(column: TensorColumn) -> bool:

@@ -39,7 +39,17 @@ class TrivialPredictor(ABC):
         """The output that a model would return for these rows, on the CPU."""
 
 
-class ClassShares(TrivialPredictor):
+class ConstantOutput(TrivialPredictor):
+    """An output for all rows alike, from `finish`."""
+
+    _output: Tensor
+    """Shape (outputs,)."""
+
+    def output(self, batch: Batch) -> Tensor:
+        return self._output.expand(row_count(batch), -1)
+
+
+class ClassShares(ConstantOutput):
     """The share of each class in the training split."""
 
     name = "class shares"
@@ -62,7 +72,6 @@ class ClassShares(TrivialPredictor):
         self._row_weight = row_weight
         self.reads_rows = bool(row_weight) or len(counts) != classes or not sum(counts)
         self._counts = np.zeros(classes) if self.reads_rows else np.array(counts, np.float64)
-        self._output = torch.zeros(0)
 
     def fit(self, batch: Batch) -> None:
         if self.reads_rows:
@@ -75,9 +84,6 @@ class ClassShares(TrivialPredictor):
         weighed = torch.from_numpy(np.maximum(self._counts, 0.5) * np.maximum(self._weights, 1e-12))
         self._output = self._output_of_shares(weighed / weighed.sum())
         self._output_of_shares = None  # which other workers cannot be sent
-
-    def output(self, batch: Batch) -> Tensor:
-        return self._output.expand(row_count(batch), -1)
 
 
 class EarlierValue(TrivialPredictor):
@@ -94,8 +100,8 @@ class EarlierValue(TrivialPredictor):
         return (batch[self._feature].double() * self._scale + self._shift)[:, None]
 
 
-class ConstantFit(TrivialPredictor):
-    """One output for all rows, computed from the encoded values of the target in training."""
+class ConstantFit(ConstantOutput):
+    """Computed from the encoded values of the target in training."""
 
     def __init__(
         self, name: str, compute: Callable[[np.ndarray, np.ndarray], Tensor], target: str, stands_for: tuple[str, ...], row_weight: str = ""
@@ -106,7 +112,6 @@ class ConstantFit(TrivialPredictor):
         self._compute: Callable[[np.ndarray, np.ndarray], Tensor] | None = compute
         self._values: list[np.ndarray] = []
         self._weights: list[np.ndarray] = []
-        self._output = torch.zeros(0)
 
     def fit(self, batch: Batch) -> None:
         self._values.append(batch[self._target].double().numpy())
@@ -118,9 +123,6 @@ class ConstantFit(TrivialPredictor):
         values = np.concatenate(self._values) if self._values else np.zeros(1)
         self._output = self._compute(values, np.concatenate(self._weights) if self._weights else np.ones(len(values)))
         self._values, self._weights, self._compute = [], [], None
-
-    def output(self, batch: Batch) -> Tensor:
-        return self._output.expand(row_count(batch), -1)
 
 
 def centre(measure: Callable[[np.ndarray], np.floating], decode: Decode | None = None) -> Callable[[np.ndarray, np.ndarray], Tensor]:

@@ -20,7 +20,8 @@ from pipelines.tasks.base import Batch, Data
 from pipelines.tasks.model_parallel import Link, chain_links, cut_stages
 from pipelines.tasks.supervised import Supervised
 
-SMALL_SIDE = 64  # for images up to this size, a 3x3 convolution without stride replaces the initial 7x7 convolution and its pooling
+SMALL_SIDE = 64
+"""For images up to this size, a 3x3 convolution without stride replaces the initial 7x7 convolution and its pooling."""
 
 
 class Residual(nn.Module):

@@ -13,7 +13,7 @@ from pipelines.data.versions.data_profile import TEXT_LENGTH, SparkStage
 from pipelines.etl.statistics import leakage as alike
 from pipelines.etl.statistics import row_sample
 from pipelines.report.data_profile.description import share_by_chance
-from pipelines.report.data_profile.findings import Finding, constants, drifts, leaks, overlaps, share_explained, skews, stability
+from pipelines.report.data_profile.findings import Finding, constants, drifts, explainer, leaks, overlaps, skews, stability
 
 ROWS = 2_000
 RANDOM = np.random.default_rng(1)
@@ -61,7 +61,7 @@ def test_of_a_target_that_cannot_be_tested_nothing_is_said(y: list[bool | None])
 
 def test_what_explains_a_rare_class_is_measured_on_its_rows() -> None:
     y = np.arange(ROWS) % 100 == 7
-    assert share_explained(pa.chunked_array([pa.array(RANDOM.random(ROWS))]), pa.chunked_array([pa.array(y)])) < 0.5
+    assert explainer(pa.chunked_array([pa.array(y)]))(pa.chunked_array([pa.array(RANDOM.random(ROWS))])) < 0.5
 
 
 def test_a_constant_is_told_from_the_whole_split_where_it_is_known() -> None:

@@ -4,7 +4,6 @@ A row's loss is the focal loss of heat plus that of boxes, both per box of the r
 other rows of a pass, of a shard or of a worker change nothing in one. A view is a pure function of its row's key.
 """
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -24,12 +23,12 @@ from pipelines.config import TaskSettings
 from pipelines.config.messages.words import name_list
 from pipelines.data.versions.schema import ROW_KEYS
 from pipelines.errors import ConfigError
-from pipelines.tasks.augmentation import random_integers
-from pipelines.tasks.base import Batch, Data, Task
+from pipelines.tasks.augmentation import random_integers, uniform_numbers
+from pipelines.tasks.base import Batch, Data, Task, sum_losses
 from pipelines.tasks.data import Constant, scale_pixels
 from pipelines.tasks.details.base import Details
 from pipelines.tasks.metrics.accumulation import Loss
-from pipelines.tasks.metrics.table import METRICS
+from pipelines.tasks.metrics.table import METRICS, metric_names
 from pipelines.tasks.trivial import TrivialPredictor
 
 LEAST_SCORE = 0.01
@@ -47,6 +46,7 @@ class Detection(Task):
         super().__init__(settings, data)
         self.image, self.boxes = data.features[0], data.target
         self.classes = data.classes
+        self.metric_names = metric_names(self.classes)
         has_boxes = self.boxes.shape[1:] == (5,) and self.boxes.dtype == "float32" and self.classes
         if len(data.features) != 1 or len(self.image.shape) != 3 or not has_boxes:
             columns_text = name_list([f"{column.name} {column.shape}" for column in (*data.features, self.boxes)])
@@ -99,8 +99,7 @@ class Detection(Task):
         if self.draws:
             images, boxes = self.views(scale_pixels(images), boxes, batch[ROW_KEYS])
         losses = self.row_losses(model({self.image.name: images}), boxes)
-        weights = self._row_weights(losses, batch)
-        return (losses.sum(), losses.new_full((), len(losses))) if weights is None else ((losses * weights).sum(), weights.sum())
+        return sum_losses(losses, self.row_weights(losses, batch))
 
     def row_losses(self, output: Tensor, boxes: Tensor) -> Tensor:
         """The loss of each row, shape (rows,), from the model's output and true boxes."""
@@ -109,7 +108,7 @@ class Detection(Task):
     def metrics(self) -> MetricCollection:
         """`map_50` is the mean over classes of the average precision, where a box is right that overlaps a true one by half; `map_50_…`
         that of a class; `map` the mean over overlaps from 0.5 to 0.95."""
-        by_class = {f"map_50_{name}": BoxPrecision(HALF, number) for number, name in enumerate(self._metric_names)}
+        by_class = {f"map_50_{name}": BoxPrecision(HALF, number) for number, name in enumerate(self.metric_names)}
         scores: dict[str, Metric | MetricCollection] = {
             "map_50": BoxPrecision(HALF), "map": BoxPrecision(COCO), **by_class, "loss": Loss()
         }  # fmt: skip
@@ -122,7 +121,7 @@ class Detection(Task):
             if isinstance(metric, BoxPrecision):
                 metrics[name].update(predicted, true)
         losses = self.row_losses(output, boxes).double()
-        metrics["loss"].update(losses, self._row_weights(losses, batch))
+        metrics["loss"].update(losses, self.row_weights(losses, batch))
 
     def find(self, output: Tensor, most: int, least_score: float) -> list[np.ndarray]:
         """The boxes of each row with these scores, as `peaks.find_boxes` has them."""
@@ -151,17 +150,6 @@ class Detection(Task):
             "least_score": chosen.min_score,
         }
 
-    @property
-    def _metric_names(self) -> list[str]:
-        """Names of the classes with the characters that MLflow takes; numbers where two would be the same."""
-        names = [re.sub(r"[^\w :-]", "_", name) for name in self.classes]
-        return names if len({name.casefold() for name in names}) == len(names) else list(map(str, range(len(names))))
-
-    def _row_weights(self, losses: Tensor, batch: Batch) -> Tensor | None:
-        """Weight of each row in the loss; None if all are 1."""
-        column = self.settings.sample_weight
-        return batch[column].to(losses) if column else None
-
 
 def true_boxes(boxes: Tensor) -> list[np.ndarray]:
     """The boxes of each row without padding, float64 of shape (boxes, 5)."""
@@ -169,8 +157,6 @@ def true_boxes(boxes: Tensor) -> list[np.ndarray]:
 
 
 _FLIP, _ZOOM, _PLACE, _LIGHT = range(4)
-_STEPS = 2**24
-"""Different random floats, each exact in float32."""
 _VISIBLE = 1 / 3
 """Part of a box that a view has to show, or it is none."""
 
@@ -204,10 +190,10 @@ class Views:
 
     def _enlarge(self, pixels: Tensor, boxes: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
         """Enlarge around a random place; what lies outside an image has its mean colour."""
-        factor = (1 + self.zoom) ** _uniform(keys, 1, _ZOOM)
+        factor = (1 + self.zoom) ** uniform_numbers(keys, 1, _ZOOM)
         size = self._width_and_height.to(pixels.device)
         view_size = size / factor
-        start = (size - view_size) * (_uniform(keys, 2, _PLACE) + 1) / 2
+        start = (size - view_size) * (uniform_numbers(keys, 2, _PLACE) + 1) / 2
         # From −1 to 1 within the view to the same within the image.
         scale, shift = view_size / size, (2 * start + view_size) / size - 1
         matrices = torch.cat([torch.diag_embed(scale), shift.unsqueeze(-1)], -1)
@@ -223,7 +209,7 @@ class Views:
     def _colour(self, pixels: Tensor, keys: Tensor) -> Tensor:
         """Change contrast, brightness and each channel."""
         channels = pixels.shape[1]
-        factors = (1 + self.jitter) ** _uniform(keys, 2 + channels, _LIGHT)
+        factors = (1 + self.jitter) ** uniform_numbers(keys, 2 + channels, _LIGHT)
         contrast, brightness, tint = factors[..., None, None].split([1, 1, channels], 1)
         mean = pixels.mean((1, 2, 3), keepdim=True)
         return (((pixels - mean) * contrast + mean * brightness) * tint**0.5).clamp(0, 1)
@@ -240,8 +226,3 @@ def mirror(boxes: Tensor, axis: int, length: int) -> Tensor:
 def areas(boxes: Tensor) -> Tensor:
     """Of edges of shape (…, 4)."""
     return (boxes[..., 2] - boxes[..., 0]) * (boxes[..., 3] - boxes[..., 1])
-
-
-def _uniform(keys: Tensor, count: int, purpose: int) -> Tensor:
-    """Random numbers from -1 to 1, float32 of shape (rows, count)."""
-    return random_integers(keys, count, _STEPS, purpose).to(torch.float32) * (2 / _STEPS) - 1

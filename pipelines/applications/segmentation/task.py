@@ -7,7 +7,6 @@ change nothing in it. Parts are cut out and changed at random, each as a pure fu
 Ronneberger et al. 2015: random vectors at a coarse grid, smooth in between.
 """
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod, sqrt
@@ -25,12 +24,12 @@ from pipelines.config import TaskSettings
 from pipelines.config.messages.words import name_list
 from pipelines.data.versions.schema import ROW_KEYS
 from pipelines.errors import ConfigError
-from pipelines.tasks.augmentation import random_integers
-from pipelines.tasks.base import Batch, Data, Task
+from pipelines.tasks.augmentation import random_integers, uniform_numbers
+from pipelines.tasks.base import Batch, Data, Task, sum_losses
 from pipelines.tasks.data import Constant, scale_pixels
 from pipelines.tasks.details.base import Details
 from pipelines.tasks.metrics.accumulation import Loss, Score
-from pipelines.tasks.metrics.table import METRICS
+from pipelines.tasks.metrics.table import METRICS, metric_names
 from pipelines.tasks.supervised import class_weights
 from pipelines.tasks.trivial import TrivialPredictor
 
@@ -57,6 +56,7 @@ class Segmentation(Task):
             )
         self._check_sizes()
         self.classes = data.classes or tuple(map(str, range(self.mask.cardinality)))
+        self.metric_names = metric_names(self.classes)
         weights = class_weights(settings, data)
         self._weight_of_class = None if weights is None else Constant(weights)
         limits, patch = self.settings, self.settings.patch or self.size
@@ -81,8 +81,7 @@ class Segmentation(Task):
         if self.draws:
             images, masks = self.patches(scale_pixels(images), masks, batch[ROW_KEYS])
         losses = self.row_losses(model({self.image.name: images}).float(), masks, self.patches.count if self.draws else 1)
-        weights = self._row_weights(losses, batch)
-        return (losses.sum(), losses.new_full((), len(losses))) if weights is None else ((losses * weights).sum(), weights.sum())
+        return sum_losses(losses, self.row_weights(losses, batch))
 
     def row_losses(self, logits: Tensor, masks: Tensor, parts: int = 1) -> Tensor:
         """The loss of each row, shape (rows,), from logits of shape (rows · parts, classes, …) and masks of shape (rows · parts, …), those
@@ -113,8 +112,8 @@ class Segmentation(Task):
     def metrics(self) -> MetricCollection:
         """`dice` is the mean over rows of the mean over classes but the first; `dice_…` the mean of a class over the rows that have or
         should have it. `pixel_accuracy`, `iou`, `iou_…` and `pooled_dice` are of all pixels of the split together."""
-        by_class = {f"dice_{name}": Score("no row has or should have the class") for name in self._metric_names[1:]}
-        scores: dict[str, Metric | MetricCollection] = {"dice": Score(), **by_class, **pixel_metrics(self._metric_names), "loss": Loss()}
+        by_class = {f"dice_{name}": Score("no row has or should have the class") for name in self.metric_names[1:]}
+        scores: dict[str, Metric | MetricCollection] = {"dice": Score(), **by_class, **pixel_metrics(self.metric_names), "loss": Loss()}
         # In float64, which counts pixels exactly up to 9e15.
         return MetricCollection(scores, compute_groups=False).set_dtype(torch.float64)
 
@@ -122,12 +121,12 @@ class Segmentation(Task):
         logits, true = output.detach().cpu().float(), batch[self.mask.name].cpu()
         confusions = row_confusions(logits.argmax(1), true, len(self.classes))
         metrics["dice"].update(foreground_dice(confusions))
-        for name, values in zip(self._metric_names[1:], dice(confusions)[:, 1:].unbind(1), strict=True):
+        for name, values in zip(self.metric_names[1:], dice(confusions)[:, 1:].unbind(1), strict=True):
             metrics[f"dice_{name}"].update(values[~values.isnan()])
-        for name in pixel_metrics(self._metric_names):
+        for name in pixel_metrics(self.metric_names):
             metrics[name].update(confusions)
         losses = self.row_losses(logits, true).double()
-        metrics["loss"].update(losses, self._row_weights(losses, batch))
+        metrics["loss"].update(losses, self.row_weights(losses, batch))
 
     def trivial_predictors(self) -> Sequence[TrivialPredictor]:
         return [PixelShares(self.mask.name, len(self.classes), self.size, by_place) for by_place in (False, True)]
@@ -138,12 +137,6 @@ class Segmentation(Task):
     def prediction_form(self) -> dict[str, Any]:
         """Of hundreds of thousands of pixels, one between two classes may differ by rounding: those of examples are not compared."""
         return {"form": "pipelines.applications.segmentation.answers:class_masks", "classes": list(self.classes), "inexact": ["prediction"]}
-
-    @property
-    def _metric_names(self) -> list[str]:
-        """Names of the classes with the characters that MLflow takes; numbers where two would be the same."""
-        names = [re.sub(r"[^\w :-]", "_", name) for name in self.classes]
-        return names if len({name.casefold() for name in names}) == len(names) else list(map(str, range(len(names))))
 
     def _check_sizes(self) -> None:
         for name, size in (("patch", self.settings.patch), ("tile", self.settings.tile)):
@@ -180,15 +173,8 @@ class Segmentation(Task):
                 "not lie on its volume; give both the same"
             )
 
-    def _row_weights(self, losses: Tensor, batch: Batch) -> Tensor | None:
-        """Weight of each row in the loss; None if all are 1."""
-        column = self.settings.sample_weight
-        return batch[column].to(losses) if column else None
-
 
 _PLACE, _FLIP, _CURVE, _BEND = range(4)
-_STEPS = 2**24
-"""Different random floats, each exact in float32."""
 
 
 @dataclass(frozen=True)
@@ -224,7 +210,7 @@ class Patches:
             parts = torch.where(is_flipped.unsqueeze(1), parts.flip(2 + axis), parts)
             part_masks = torch.where(is_flipped, part_masks.flip(1 + axis), part_masks)
         if self.jitter:
-            parts = change_curve(parts, (1 + self.jitter) ** _uniform(keys, self.count, _CURVE).reshape(-1))
+            parts = change_curve(parts, (1 + self.jitter) ** uniform_numbers(keys, self.count, _CURVE).reshape(-1))
         return parts, part_masks
 
     def _cut(self, pixels: Tensor, masks: Tensor, starts: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
@@ -242,7 +228,7 @@ class Patches:
         axes, rows = len(self.size), len(keys)
         vectors = torch.stack(
             [
-                _uniform(keys, self.count * self.points**axes, _BEND + (axis << 3)).reshape(-1, *[self.points] * axes)
+                uniform_numbers(keys, self.count * self.points**axes, _BEND + (axis << 3)).reshape(-1, *[self.points] * axes)
                 for axis in range(axes)
             ],
             1,
@@ -268,8 +254,3 @@ def change_curve(parts: Tensor, powers: Tensor) -> Tensor:
     low, high = flat.amin(1, keepdim=True), flat.amax(1, keepdim=True)
     span = (high - low).clamp(min=1e-12)
     return (((flat - low) / span) ** powers.unsqueeze(1) * span + low).reshape(parts.shape)
-
-
-def _uniform(keys: Tensor, count: int, purpose: int) -> Tensor:
-    """Random numbers from -1 to 1, float32 of shape (rows, count)."""
-    return random_integers(keys, count, _STEPS, purpose).to(torch.float32) * (2 / _STEPS) - 1

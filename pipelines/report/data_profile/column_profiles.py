@@ -18,6 +18,12 @@ from pipelines.data.versions.schema import schema_from_text
 from pipelines.report.data_profile.coding import Bins, Categories, as_numbers, as_texts, count_codes, count_distinct, is_free_text
 from pipelines.report.figures.class_curves import wilson
 
+BINS = 24
+NAMES = 8
+"""Categories that a chart shows, besides all others."""
+_TAIL = 0.005
+"""Share of the rows below and above the outer bins, which count them as well."""
+
 
 def encoders_by_column(encoders: Mapping[str, FittedEncoder]) -> dict[str, dict[str, FittedEncoder]]:
     """The encoders of each raw column, by the name of the tensor column that they make."""
@@ -42,13 +48,6 @@ def name_pieces(encoders: Iterable[FittedEncoder]) -> str:
     return next((name for name in pieces if name != "values"), "values")
 
 
-BINS = 24
-NAMES = 8
-"""Categories that a chart shows, besides all others."""
-_TAIL = 0.005
-"""Share of the rows below and above the outer bins, which count them as well."""
-
-
 def describe_columns(survey: Survey, most: int | None = None) -> list[dict[str, Any]]:
     """A description for JSON of each raw column that an encoder reads, or of `most` of them; targets first."""
     encoders = encoders_by_column(survey.manifest.encoders)
@@ -56,39 +55,31 @@ def describe_columns(survey: Survey, most: int | None = None) -> list[dict[str, 
     schema = schema_from_text(survey.manifest.raw_schema) if survey.manifest.raw_schema else pa.schema([])
     kinds = {field.name: field.type for field in schema}
     samples = {split: dict(zip(rows.column_names, rows.columns, strict=True)) for split, rows in survey.samples.items()}
-    return [
-        {
+    descriptions = []
+    for column in columns[:most]:
+        fitted_encoders = encoders[column]
+        roles = [*(fitted.column.role for fitted in fitted_encoders.values()), *(["key"] if column in survey.config.dataset.key else [])]
+        values = {split: rows[column] for split, rows in samples.items() if column in rows}
+        descriptions.append({
             "name": column,
             "type": str(kinds.get(column, "")),
-            **_use(column, encoders[column], survey),
-            **_values(
-                column, kinds.get(column, pa.null()), {split: rows[column] for split, rows in samples.items() if column in rows}, survey
-            ),
-        }
-        for column in columns[:most]
-    ]
+            "roles": list(dict.fromkeys(roles)),
+            "encoders": [{"name": name, "words": describe_encoder(name, fitted)} for name, fitted in fitted_encoders.items()],
+            "distinct_of": name_pieces(fitted_encoders.values()),
+            "train": {name: value for name, value in survey.manifest.profile.get(column, {}).items() if name != "most_frequent"},
+            "missing": _missing_shares(column, values, survey),
+            "chart": _chart(column, kinds.get(column, pa.null()), values, survey),
+        })  # fmt: skip
+    return descriptions
 
 
-def _use(column: str, encoders: Mapping[str, FittedEncoder], survey: Survey) -> dict[str, Any]:
-    """Roles and encoders of a column, and its statistics in the training split."""
-    roles = [*(fitted.column.role for fitted in encoders.values()), *(["key"] if column in survey.config.dataset.key else [])]
-    return {
-        "roles": list(dict.fromkeys(roles)),
-        "encoders": [{"name": name, "words": describe_encoder(name, fitted)} for name, fitted in encoders.items()],
-        "distinct_of": name_pieces(encoders.values()),
-        "train": {name: value for name, value in survey.manifest.profile.get(column, {}).items() if name != "most_frequent"},
-    }
-
-
-def _values(column: str, kind: pa.DataType, values: Mapping[str, pa.ChunkedArray], survey: Survey) -> dict[str, Any]:
-    """Missing values and the chart of each split: from all rows where they were counted, or from the sample."""
-    counts = survey.counts.get(column)
-    chart = None
-    if values:
-        has_values = not has_marks_only(next(iter(values.values())).type, kind)
-        chart = _chart_from_counts(counts, kind) if counts is not None and has_values else None
-        chart = chart or _chart_from_sample(kind, values, {split: _is_all(split, survey) for split in values})
-    return {"missing": _missing_shares(column, values, survey), "chart": chart}
+def _chart(column: str, kind: pa.DataType, values: Mapping[str, pa.ChunkedArray], survey: Survey) -> dict[str, Any] | None:
+    """The chart of all splits: from all rows where they were counted, or from the sample."""
+    if not values:
+        return None
+    counts, has_values = survey.counts.get(column), not has_marks_only(next(iter(values.values())).type, kind)
+    chart = _chart_from_counts(counts, kind) if counts is not None and has_values else None
+    return chart or _chart_from_sample(kind, values, {split: _is_all(split, survey) for split in values})
 
 
 def _missing_shares(column: str, values: Mapping[str, pa.ChunkedArray], survey: Survey) -> dict[str, dict[str, Any]]:
@@ -97,7 +88,7 @@ def _missing_shares(column: str, values: Mapping[str, pa.ChunkedArray], survey: 
     counts, train = survey.counts.get(column), survey.manifest.profile.get(column, {})
     for split, sample in values.items():
         place = SPLITS.index(split)
-        missing = _count_missing(sample)
+        missing = int(np.isnan(as_numbers(sample)).sum()) if types.is_floating(sample.type) else int(sample.null_count)
         if counts is not None:
             shares[split] = {"share": float(counts.missing[place] / max(counts.rows[:, place].sum() + counts.missing[place], 1))}
         elif split == SPLITS[0] and train.get("rows"):
@@ -114,10 +105,6 @@ def _is_all(split: str, survey: Survey) -> bool:
     return len(survey.samples[split]) == survey.manifest.splits[split].rows
 
 
-def _count_missing(values: pa.ChunkedArray) -> int:
-    return int(np.isnan(as_numbers(values)).sum()) if types.is_floating(values.type) else int(values.null_count)
-
-
 def _chart_from_counts(counts: ValueCounts, kind: pa.DataType) -> dict[str, Any] | None:
     """A chart of categories; None for integers with more than a few values, which are drawn as numbers."""
     if types.is_integer(kind):
@@ -128,10 +115,10 @@ def _chart_from_counts(counts: ValueCounts, kind: pa.DataType) -> dict[str, Any]
         places = list(range(len(counts.values)))
     if not places:
         return None
-    named, rare = places[:NAMES], places[NAMES:]
-    rows = np.array([*counts.rows[named], *([counts.rows[rare].sum(0)] if rare else [])])
+    frequent, rare = places[:NAMES], places[NAMES:]
+    rows = np.array([*counts.rows[frequent], *([counts.rows[rare].sum(0)] if rare else [])])
     shares = {split: _shares(rows[:, place]) for place, split in enumerate(SPLITS) if counts.rows[:, place].any()}
-    names = [*(counts.values[place] for place in named), *(["all others"] if rare else [])]
+    names = [*(counts.values[place] for place in frequent), *(["all others"] if rare else [])]
     return {"kind": "names", "names": names, "shares": shares, "sampled": {}}
 
 
@@ -177,13 +164,12 @@ def _bin_shares(values: Mapping[str, pa.ChunkedArray], unit: str, as_date: bool 
     shares = {split: _shares(count_codes(split_codes, bins)[1:]) for split, split_codes in codes.items()}
     last = high - 1 if are_integers else high
     ends = [_date(end) if as_date else float(end) for end in (low, last)]
-    beyond = {split: _beyond(column[~np.isnan(column)], float(low), float(last)) for split, column in numbers.items()}
+    beyond = {}
+    for split, column in numbers.items():  # the outer bins count these values as well
+        present = column[~np.isnan(column)]
+        sides = (present < float(low), present > float(last))
+        beyond[split] = [round(float(side.mean()), 5) if len(present) else 0.0 for side in sides]
     return {"kind": "bins", "ends": ends, "unit": unit, "shares": shares, "beyond": beyond}
-
-
-def _beyond(values: np.ndarray, low: float, high: float) -> list[float]:
-    """The shares of values below and above the ends of a chart, whose outer bins count them as well."""
-    return [round(float(side.mean()), 5) if len(values) else 0.0 for side in (values < low, values > high)]
 
 
 def _shares(counts: np.ndarray) -> list[float]:

@@ -5,7 +5,7 @@ In columns with few values, many rows have the features of a training row by cha
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -16,17 +16,21 @@ import pyarrow.types as types
 from pipelines.data.features.raw import is_list, is_text
 from pipelines.data.versions.data_profile import TEXT_LENGTH, SparkStage, Survey
 from pipelines.data.versions.manifest import SPLITS, Manifest
+from pipelines.data.versions.raw_inputs import SourceFile
 from pipelines.report.data_profile import findings
 from pipelines.report.data_profile.column_profiles import describe_columns, encoders_by_column, name_pieces
 from pipelines.report.data_profile.samples import describe_samples, sample_record
 
 _MOST_FILES, _MOST_COLUMNS = 200, 400
+"""Of the JSON: files of a source, and columns."""
+NEARLY_UNIQUE = 0.5
+"""Share of a column's values that occur once in the sample, above which its values are taken for unique: equal ones are no chance."""
+_WORDS = re.compile(r"[\W_]+")
 
 
 def describe_data(survey: Survey) -> dict[str, Any]:
     """A survey for JSON, with what the tests have found first."""
     manifest, dataset = survey.manifest, survey.config.dataset
-    columns = describe_columns(survey, _MOST_COLUMNS)
     return {
         "findings": [asdict(finding) for finding in _findings(survey)],
         "shares": manifest.shares.model_dump(mode="json"),
@@ -43,22 +47,14 @@ def describe_data(survey: Survey) -> dict[str, Any]:
         "bytes": {split: summary.bytes for split, summary in manifest.splits.items()},
         "sampled": {split: len(rows) for split, rows in survey.samples.items()},
         "balance": manifest.balance.model_dump(mode="json") if manifest.balance else None,
-        "columns": columns,
+        "columns": describe_columns(survey, _MOST_COLUMNS),
         "samples": describe_samples(survey),
         "raw_columns": len({column for fitted in manifest.encoders.values() for column in fitted.inputs}),
         "refused": [
             {"reason": reason, "rows": rows, **sample_record(survey, reason)}
             for reason, rows in sorted(manifest.quarantined.items(), key=lambda pair: (-pair[1], pair[0]))
         ],
-        "sources": [
-            {
-                "table": table,
-                "files": len(files),
-                "bytes": sum(file.bytes for file in files),
-                "listed": list(map(asdict, files[:_MOST_FILES])),
-            }
-            for table, files in survey.sources.items()
-        ],
+        "sources": [_source(table, files) for table, files in survey.sources.items()],
         "query": survey.config.source.sql,
         "expect": dict(survey.config.source.expect),
         "seconds": dict(survey.seconds),
@@ -66,6 +62,11 @@ def describe_data(survey: Survey) -> dict[str, Any]:
         "event_log": survey.event_log,
         "versions": manifest.versions,
     }
+
+
+def _source(table: str, files: Sequence[SourceFile]) -> dict[str, Any]:
+    size = sum(file.bytes for file in files)
+    return {"table": table, "files": len(files), "bytes": size, "listed": list(map(asdict, files[:_MOST_FILES]))}
 
 
 def _spark_stage(stage: SparkStage) -> dict[str, Any]:
@@ -104,11 +105,6 @@ def _statistics_of_values(manifest: Manifest) -> dict[str, dict[str, Any]]:
         column: {name: value for name, value in statistics.items() if name != "distinct" or column not in split_columns}
         for column, statistics in manifest.profile.items()
     }
-
-
-NEARLY_UNIQUE = 0.5
-"""Share of a column's values that occur once in the sample, above which its values are taken for unique: equal ones are no chance."""
-_WORDS = re.compile(r"[\W_]+")
 
 
 def share_by_chance(train: pa.Table, other: pa.Table, columns: Iterable[str], train_rows: int) -> float:

@@ -26,60 +26,6 @@ _FIT, _TEST = slice(0, None, 2), slice(1, None, 2)
 """The sampled rows that a prediction is fitted on, and those that it is tried on."""
 _LEAST_ERRORS = 5
 """Errors of the most frequent class below which no share of them is measured."""
-
-
-def share_explained(column: pa.ChunkedArray, target: pa.ChunkedArray) -> float:
-    """Share of a target that one column explains, on rows that the prediction was not fitted on: 1 for all, 0 for nothing.
-
-    For numbers with more than 20 values it is the variance of their ranks, with the mean rank of each bin or category of the column as
-    prediction; for classes, the share of the errors of the most frequent class that the most frequent class of each bin corrects.
-    """
-    return explainer(target)(column)
-
-
-def explainer(target: pa.ChunkedArray) -> Callable[[pa.ChunkedArray], float]:
-    """`share_explained` for many columns of one target, whose codes or ranks are computed once."""
-    rows = np.arange(len(target))
-    if is_numeric(target) and count_distinct(target) > 20:
-        values = as_numbers(target)
-        is_finite = np.isfinite(values)
-        ranks = values[is_finite].argsort().argsort().astype(float)
-        return lambda column: _share_of_ranks(_codes(column, rows)[is_finite], ranks)
-    (classes,) = encode_columns(target, [target], bins=10**9, most=10**9)
-    return lambda column: _share_of_classes(_codes(column, rows), classes - MISSING)
-
-
-def _codes(column: pa.ChunkedArray, rows: np.ndarray) -> np.ndarray:
-    (codes,) = encode_columns(column.take(rows[_FIT]), [column], bins=100, most=1_000)
-    return codes
-
-
-def _share_of_ranks(codes: np.ndarray, ranks: np.ndarray) -> float:
-    means = _means(codes[_FIT], ranks[_FIT])
-    errors = ranks[_TEST] - np.array([means.get(code, ranks[_FIT].mean()) for code in codes[_TEST]])
-    spread = ((ranks[_TEST] - ranks[_FIT].mean()) ** 2).sum()
-    return float(1 - (errors**2).sum() / spread) if spread else 0.0
-
-
-def _share_of_classes(codes: np.ndarray, classes: np.ndarray) -> float:
-    most = np.bincount(classes[_FIT]).argmax()
-    distinct_codes, places = np.unique(codes, return_inverse=True)
-    pairs, rows = np.unique(places[_FIT] * (classes.max() + 1) + classes[_FIT], return_counts=True)
-    bins, bin_classes = np.divmod(pairs, classes.max() + 1)
-    order = np.lexsort((-bin_classes, rows, bins))  # the last of each bin is its most frequent class, of equal ones the first
-    likeliest = np.full(len(distinct_codes), most)
-    likeliest[bins[order]] = bin_classes[order]
-    wrong = (classes[_TEST] != likeliest[places[_TEST]]).sum()
-    base = (classes[_TEST] != most).sum()
-    return float(1 - wrong / base) if base >= _LEAST_ERRORS else 0.0
-
-
-def _means(codes: np.ndarray, values: np.ndarray) -> dict[int, float]:
-    distinct_codes, places = np.unique(codes, return_inverse=True)
-    means = np.bincount(places, values) / np.bincount(places)
-    return dict(zip(distinct_codes.tolist(), means.tolist(), strict=True))
-
-
 LEAK = 0.95
 """Share of the target's errors or variance that one column alone may explain."""
 LEAK_ROWS = 100
@@ -96,6 +42,49 @@ SHARED_ERRORS, CHANCE_ROWS = 4.0, 2_000
 SKEW, SKEW_SECONDS, SKEW_ROWS = 4.0, 10.0, 1_000
 """The longest task over the median, for stages whose longest task takes at least so many seconds, and which read at least so many rows:
 where there are hardly any, the longest task is the one that started Python's workers."""
+
+
+def explainer(target: pa.ChunkedArray) -> Callable[[pa.ChunkedArray], float]:
+    """A function that gives the share of a target that one column explains, on rows that the prediction was not fitted on: 1 for all, 0
+    for nothing. The target's codes or ranks are computed once.
+
+    For numbers with more than 20 values it is the variance of their ranks, with the mean rank of each bin or category of the column as
+    prediction; for classes, the share of the errors of the most frequent class that the most frequent class of each bin corrects.
+    """
+    rows = np.arange(len(target))
+    if is_numeric(target) and count_distinct(target) > 20:
+        values = as_numbers(target)
+        is_finite = np.isfinite(values)
+        ranks = values[is_finite].argsort().argsort().astype(float)
+        return lambda column: _share_of_ranks(_codes(column, rows)[is_finite], ranks)
+    (classes,) = encode_columns(target, [target], bins=10**9, most=10**9)
+    return lambda column: _share_of_classes(_codes(column, rows), classes - MISSING)
+
+
+def _codes(column: pa.ChunkedArray, rows: np.ndarray) -> np.ndarray:
+    (codes,) = encode_columns(column.take(rows[_FIT]), [column], bins=100, most=1_000)
+    return codes
+
+
+def _share_of_ranks(codes: np.ndarray, ranks: np.ndarray) -> float:
+    fitted_codes, places = np.unique(codes[_FIT], return_inverse=True)
+    means = dict(zip(fitted_codes.tolist(), (np.bincount(places, ranks[_FIT]) / np.bincount(places)).tolist(), strict=True))
+    errors = ranks[_TEST] - np.array([means.get(code, ranks[_FIT].mean()) for code in codes[_TEST]])
+    spread = ((ranks[_TEST] - ranks[_FIT].mean()) ** 2).sum()
+    return float(1 - (errors**2).sum() / spread) if spread else 0.0
+
+
+def _share_of_classes(codes: np.ndarray, classes: np.ndarray) -> float:
+    most = np.bincount(classes[_FIT]).argmax()
+    distinct_codes, places = np.unique(codes, return_inverse=True)
+    pairs, rows = np.unique(places[_FIT] * (classes.max() + 1) + classes[_FIT], return_counts=True)
+    bins, bin_classes = np.divmod(pairs, classes.max() + 1)
+    order = np.lexsort((-bin_classes, rows, bins))  # the last of each bin is its most frequent class, of equal ones the first
+    likeliest = np.full(len(distinct_codes), most)
+    likeliest[bins[order]] = bin_classes[order]
+    wrong = (classes[_TEST] != likeliest[places[_TEST]]).sum()
+    base = (classes[_TEST] != most).sum()
+    return float(1 - wrong / base) if base >= _LEAST_ERRORS else 0.0
 
 
 @dataclass(frozen=True)
@@ -116,7 +105,7 @@ def leaks(sample: pa.Table, features: Iterable[str], target: str) -> Iterator[Fi
         if name == target:
             yield Finding("leak", f"{name} is a feature and the target", (name,))
         elif name in names:
-            if _has_texts(sample[name], texts):
+            if as_texts(sample[name].slice(0, 8)) == texts[:8] and as_texts(sample[name]) == texts:  # the first ones usually tell
                 yield Finding("leak", f"{name} equals the target {target} in all {len(sample):,} sampled rows", (name,))
             elif (share := share_explained_by(sample[name])) >= LEAK:
                 yield Finding(
@@ -125,11 +114,6 @@ def leaks(sample: pa.Table, features: Iterable[str], target: str) -> Iterator[Fi
                     "target is?",
                     (name,),
                 )
-
-
-def _has_texts(column: pa.ChunkedArray, texts: list[str | None]) -> bool:
-    """Whether these are the column's values as texts; the first ones usually tell."""
-    return as_texts(column.slice(0, 8)) == texts[:8] and as_texts(column) == texts
 
 
 def constants(profile: Mapping[str, Mapping[str, Any]], sample: pa.Table, columns: Iterable[str]) -> Iterator[Finding]:
@@ -165,7 +149,8 @@ def drifts(samples: Mapping[str, pa.Table], columns: Iterable[str], counts: Mapp
         return
     sampled_columns = set(samples["train"].column_names)
     names = [name for name in columns if name in sampled_columns]
-    limit_factor = _limit_factor(len(names))
+    # The limit for many columns over that for one, roughly: a quantile of χ² grows with the logarithm of 1/chance.
+    limit_factor = 1 + 0.1 * float(np.log10(max(len(names), 1)))
     for split, rows in samples.items():
         if split == "train":
             continue
@@ -181,11 +166,6 @@ def drifts(samples: Mapping[str, pa.Table], columns: Iterable[str], counts: Mapp
             base = "all rows" if name in counts else f"{len(rows):,} and {len(samples['train']):,} sampled rows"
             text = f"{values} has {distribution} in {split} than in train (population stability index {index:.2f}, of {base})"
             yield Finding("drift", text, (name,))
-
-
-def _limit_factor(columns: int) -> float:
-    """The limit for many columns over that for one, roughly: a quantile of χ² grows with the logarithm of 1/chance."""
-    return 1 + 0.1 * float(np.log10(max(columns, 1)))
 
 
 def stability(fitted: pa.ChunkedArray, other: pa.ChunkedArray) -> tuple[float, float]:

@@ -46,11 +46,14 @@ def data_page(description: Description) -> str:
         stages=_stage_balance(description["balance"]),
         key=description["key"],
         sampled=description["sampled"],
-        columns=[_column_card(column) for column in description["columns"]],
+        columns=[{**column, "lines": list(_column_lines(column))} for column in description["columns"]],
         raw_columns=description["raw_columns"],
         samples=samples,
         sample_pictures=_sample_pictures(samples["pictures"]),
-        refused=[_refusal_cells(reason) for reason in description["refused"]],
+        refused=[
+            [reason["rows"], reason["reason"], Code(reason["record"]), _picture(reason.get("picture"), reason["reason"])]
+            for reason in description["refused"]
+        ],
         sources=[_source(source) for source in description["sources"]],
         query=description["query"],
         expectations=[[name, Code(condition)] for name, condition in description["expect"].items()],
@@ -72,13 +75,8 @@ def _sample_pictures(samples: Sequence[Mapping[str, str]]) -> PageTable | None:
     return PageTable(["", *captions], rows)
 
 
-def _refusal_cells(reason: Mapping[str, Any]) -> list[Any]:
-    picture = reason.get("picture")
-    return [reason["rows"], reason["reason"], Code(reason["record"]), _picture(picture, reason["reason"]) if picture else ""]
-
-
-def _picture(content: str, alternative: str) -> Picture:
-    return Picture(b64decode(content), alternative)
+def _picture(content: str | None, alternative: str) -> Picture | str:
+    return Picture(b64decode(content), alternative) if content else ""
 
 
 def _headline(description: Description, total_seconds: float) -> Facts:
@@ -109,26 +107,27 @@ def _stage_balance(balance: Mapping[str, Any] | None) -> list[list[Any]]:
     return [*tables, ["query and encoders", balance["query"], balance["taken"], balance["refused"]]]
 
 
-def _column_card(column: Mapping[str, Any]) -> dict[str, Any]:
-    return {**column, "lines": [*_target_shares(column), *_chart_remarks(column["chart"]), "; ".join(_statistics(column))]}
-
-
-def _statistics(column: Mapping[str, Any]) -> Iterator[str]:
-    train = column["train"]
-    if column["type"] != "bool":
-        yield from (f"{label} {_number(train[name])}" for label, name in _STATISTICS.items() if train.get(name) is not None)
+def _column_lines(column: Mapping[str, Any]) -> Iterator[str]:
+    """Of a target with few values the share of each in all splits, remarks on the chart, and the column's statistics."""
+    chart, train = column["chart"], column["train"]
+    if chart is not None and chart["kind"] == "names" and "target" in column["roles"]:
+        for place, name in enumerate(chart["names"]):
+            yield f"{name}: {', '.join(f'{shares[place]:.2%} of {split}' for split, shares in chart['shares'].items())}"
+    yield from _chart_remarks(chart)
+    statistics = []
+    for label, name in _STATISTICS.items():
+        value = train.get(name)
+        if value is not None and column["type"] != "bool":
+            statistics.append(f"{label} {value:,.0f}" if 1e4 <= abs(value) < 1e9 else f"{label} {value:,.4g}")
     if "distinct" in train:
-        yield f"{train['distinct']:,} distinct {column['distinct_of']}"
-    missing = ", ".join(_missing_share(split, values) for split, values in column["missing"].items() if values["share"])
-    yield f"missing: {missing}" if missing else "none missing"
-
-
-def _missing_share(split: str, values: Mapping[str, Any]) -> str:
-    share = f"{values['share']:.1%} of {split}"
-    if "interval" not in values:
-        return share
-    low, high = values["interval"]
-    return f"{share} ({low:.1%} to {high:.1%})"
+        statistics.append(f"{train['distinct']:,} distinct {column['distinct_of']}")
+    missing = []
+    for split, values in column["missing"].items():
+        if values["share"]:
+            interval = f" ({' to '.join(f'{end:.1%}' for end in values['interval'])})" if "interval" in values else ""
+            missing.append(f"{values['share']:.1%} of {split}{interval}")
+    statistics.append(f"missing: {', '.join(missing)}" if missing else "none missing")
+    yield "; ".join(statistics)
 
 
 def _chart_remarks(chart: Mapping[str, Any] | None) -> Iterator[str]:
@@ -144,19 +143,6 @@ def _chart_remarks(chart: Mapping[str, Any] | None) -> Iterator[str]:
         beyond += [f"of {split} {' and '.join(sides)}"] if sides else []
     if beyond:
         yield f"in the outer bars is what lies beyond the ends of the axis: {', '.join(beyond)}"
-
-
-def _target_shares(column: Mapping[str, Any]) -> Iterator[str]:
-    """Of a target with few values, the share of each in all splits."""
-    chart = column["chart"]
-    if chart is None or chart["kind"] != "names" or "target" not in column["roles"]:
-        return
-    for place, name in enumerate(chart["names"]):
-        yield f"{name}: {', '.join(f'{shares[place]:.2%} of {split}' for split, shares in chart['shares'].items())}"
-
-
-def _number(value: float) -> str:
-    return f"{value:,.0f}" if 1e4 <= abs(value) < 1e9 else f"{value:,.4g}"
 
 
 def _source(source: Mapping[str, Any]) -> dict[str, Any]:

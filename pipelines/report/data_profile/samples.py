@@ -12,7 +12,6 @@ from io import BytesIO
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from PIL import Image
 
 from pipelines.data.features.arrays import MAX_PIXELS, is_bytes
@@ -36,19 +35,18 @@ def describe_samples(survey: Survey) -> dict[str, Any]:
     table = survey.samples.get(SPLITS[0])
     if not count or table is None:
         return {"columns": [], "rows": [], "pictures": []}
-    names = [name for name in table.column_names if not name.startswith("__") and _has_values(survey, table.schema.field(name))]
-    names = names[:_MOST_COLUMNS]
+    raw = schema_from_text(survey.manifest.raw_schema)
+    names = [
+        sampled.name
+        for sampled in table.schema
+        if not sampled.name.startswith("__")
+        and (sampled.name not in raw.names or not has_marks_only(sampled.type, raw.field(sampled.name).type))
+    ][:_MOST_COLUMNS]
     rows = table.select(names).slice(0, count).to_pylist()
     pictures: list[dict[str, str]] = []
     with suppress(DatasetError, OSError):  # the version is on a disk that has gone, or is none of ETL's
         pictures = list(_pictures(survey, count))
     return {"columns": names, "rows": [[_text(row[name]) for name in names] for row in rows], "pictures": pictures}
-
-
-def _has_values(survey: Survey, sampled: pa.Field) -> bool:
-    """Whether the sample has values of the column."""
-    raw = schema_from_text(survey.manifest.raw_schema)
-    return sampled.name not in raw.names or not has_marks_only(sampled.type, raw.field(sampled.name).type)
 
 
 def sample_record(survey: Survey, reason: str) -> dict[str, str]:

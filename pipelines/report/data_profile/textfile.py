@@ -18,10 +18,10 @@ FOLDER = "LOCKSTEP_METRICS"
 
 def write_metrics(survey: Survey) -> None:
     """Replace the pipeline's file in the folder that LOCKSTEP_METRICS names. Raises OSError."""
-    named = os.environ.get(FOLDER)
-    if not named:
+    folder_name = os.environ.get(FOLDER)
+    if not folder_name:
         return
-    folder = Path(named)
+    folder = Path(folder_name)
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / f"lockstep-etl-{re.sub(r'[^A-Za-z0-9_.-]', '_', survey.manifest.name)}.prom"
     atomic.write_file(file, metrics_text(survey), mode=0o644)  # node_exporter runs as another user

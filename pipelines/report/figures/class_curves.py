@@ -47,22 +47,22 @@ def class_curves(scores: Table) -> list[Curve]:
     """A curve for each class in a table `scores` that counts the rows of bins, in its order. Areas are those of scores that are equal
     within a bin, with bounds for any order of them."""
     names = np.array(scores["class"], dtype=object)
-    columns = {name: np.array(scores[name]) for name in ("logit", "rows_of_class", "other_rows")}
-    return [_curve(name, {column: values[names == name] for column, values in columns.items()}) for name in dict.fromkeys(scores["class"])]
-
-
-def _curve(name: str, columns: Mapping[str, np.ndarray]) -> Curve:
-    falling = np.argsort(-columns["logit"], kind="stable")
-    counts = [columns[name][falling] for name in ("rows_of_class", "other_rows")]
-    true, false = (np.concatenate([[0], np.cumsum(rows)]) for rows in counts)
-    positives, negatives = int(true[-1]), int(false[-1])
-    with np.errstate(invalid="ignore", divide="ignore"):
-        true_rate, false_rate = true / positives, false / negatives
-        precision = true[1:] / (true[1:] + false[1:])
-        share = positives / (positives + negatives) if positives + negatives else np.nan
-    areas = roc_area(*counts), average_precision(*counts)
-    bounds = _roc_bounds(areas[0], true, false), _precision_bounds(true, false)
-    return Curve(name, true_rate, false_rate, np.concatenate([precision[:1], precision]), *areas, float(share), *bounds)
+    columns = [np.array(scores[name]) for name in ("logit", "rows_of_class", "other_rows")]
+    curves = []
+    for name in dict.fromkeys(scores["class"]):
+        logits, *counts = (values[names == name] for values in columns)
+        falling = np.argsort(-logits, kind="stable")
+        counts = [rows[falling] for rows in counts]
+        true, false = (np.concatenate([[0], np.cumsum(rows)]) for rows in counts)
+        positives, negatives = int(true[-1]), int(false[-1])
+        with np.errstate(invalid="ignore", divide="ignore"):
+            true_rate, false_rate = true / positives, false / negatives
+            precision = true[1:] / (true[1:] + false[1:])
+            share = positives / (positives + negatives) if positives + negatives else np.nan
+        areas = roc_area(*counts), average_precision(*counts)
+        bounds = _roc_bounds(areas[0], true, false), _precision_bounds(true, false)
+        curves.append(Curve(name, true_rate, false_rate, np.concatenate([precision[:1], precision]), *areas, float(share), *bounds))
+    return curves
 
 
 def _roc_bounds(area: float, true: np.ndarray, false: np.ndarray) -> Bounds:

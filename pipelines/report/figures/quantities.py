@@ -6,6 +6,11 @@ from pipelines.report.charts import BLUE, GREY, RED, SKY
 from pipelines.report.evaluation import SplitEvaluation
 from pipelines.report.figures.canvas import UndefinedError, drawing, shorten
 
+MOST_FEATURES = 15
+"""Features whose importance is drawn."""
+_BAR = 0.38
+"""Height of a bar; two are beside each other."""
+
 
 def _sample(split: SplitEvaluation) -> tuple[np.ndarray, np.ndarray]:
     table = split.tables.get("sample", {"true": [], "predicted": []})
@@ -49,10 +54,6 @@ def _count(split: SplitEvaluation, rows: int) -> str:
     return f"all {rows:,} rows" if rows >= split_rows else f"{rows:,} of {split_rows:,} rows, chosen by their numbers"
 
 
-MOST_FEATURES = 15
-_BAR = 0.38
-
-
 def importance(split: SplitEvaluation) -> tuple[bytes, str]:
     """The share of each feature in every measure, the largest first."""
     table = split.tables["importance"]
@@ -72,10 +73,10 @@ def importance(split: SplitEvaluation) -> tuple[bytes, str]:
         axes.grid(axis="y", visible=False)
         axes.legend(loc="lower right")
         canvas.margin = 0.36
-    return canvas.svg, _caption(len(table["feature"]), totals)
-
-
-def _caption(count: int, totals: dict[str, float]) -> str:
-    few = f"the first {MOST_FEATURES} of {count} features" if count > MOST_FEATURES else "each feature"
+    count = len(table["feature"])
+    features = f"the first {MOST_FEATURES} of {count} features" if count > MOST_FEATURES else "each feature"
     sums = ", ".join(f"{total:,.4g} {name}" for name, total in totals.items())
-    return f"Share of {few} in what the model decides by ({sums} in all), summed over the columns that a feature became."
+    return (
+        canvas.svg,
+        f"Share of {features} in what the model decides by ({sums} in all), summed over the columns that a feature became.",
+    )

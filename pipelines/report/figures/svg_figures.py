@@ -12,7 +12,7 @@ Draw = Callable[[SplitEvaluation], tuple[bytes, str]]
 """Returns the SVG, and a sentence that says what it shows. Raises UndefinedError."""
 
 _CLASS_FIGURES: tuple[Draw, ...] = (classes.confusion, classes.roc, classes.precision_recall, classes.calibration)
-_OF_CORE: dict[str, tuple[Draw, ...]] = {
+_CORE_FIGURES: dict[str, tuple[Draw, ...]] = {
     "binary": _CLASS_FIGURES,
     "classes": _CLASS_FIGURES,
     "quantity": (quantities.predicted_true, quantities.residuals),
@@ -22,7 +22,7 @@ _OF_CORE: dict[str, tuple[Draw, ...]] = {
 
 def kind_figures(kind: str) -> tuple[Draw, ...]:
     """The figures of a kind of details, the core's or those in `FIGURES` of a slice's module `figures`."""
-    by_kind: dict[str, tuple[Draw, ...]] = dict(_OF_CORE)
+    by_kind: dict[str, tuple[Draw, ...]] = dict(_CORE_FIGURES)
     for module in slice_modules("figures").values():
         by_kind |= module.FIGURES
     return by_kind.get(kind, ())
@@ -42,18 +42,18 @@ class SvgFigure:
 def draw_figures(split: SplitEvaluation) -> list[SvgFigure]:
     """Draw every figure of the split's kind."""
     draws = list(kind_figures(split.kind))
-    if split.summary.get("shapes") and split.kind in _OF_CORE:
+    if split.summary.get("shapes") and split.kind in _CORE_FIGURES:
         draws.append(worst.worst_pictures)
     if "importance" in split.tables:
         draws.append(quantities.importance)
-    return [_figure(draw, split) for draw in draws]
-
-
-def _figure(draw: Draw, split: SplitEvaluation) -> SvgFigure:
-    name = draw.__name__
-    try:
-        return SvgFigure(name, *draw(split))
-    except UndefinedError as reason:
-        return SvgFigure(name, b"", f"{name.replace('_', ' ')}: {reason}")
-    except Exception as error:  # of one figure of many, and only of a figure
-        return SvgFigure(name, b"", f"{name.replace('_', ' ')} could not be drawn: {type(error).__name__}: {error}")
+    figures = []
+    for draw in draws:
+        name = draw.__name__
+        words = name.replace("_", " ")
+        try:
+            figures.append(SvgFigure(name, *draw(split)))
+        except UndefinedError as reason:
+            figures.append(SvgFigure(name, b"", f"{words}: {reason}"))
+        except Exception as error:  # of one figure of many, and only of a figure
+            figures.append(SvgFigure(name, b"", f"{words} could not be drawn: {type(error).__name__}: {error}"))
+    return figures

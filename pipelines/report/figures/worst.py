@@ -1,7 +1,6 @@
 """The most wrong rows that are pictures."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -23,15 +22,17 @@ def as_picture(values: Sequence[float], shape: Sequence[int]) -> np.ndarray:
 
 
 def picture_column(split: SplitEvaluation) -> tuple[str, Sequence[int]]:
-    """The column of the table `worst` that holds pictures, and their shape. Raises UndefinedError if there is none."""
+    """The column of the table `worst` that holds pictures, and their shape; empty if there is none."""
     for name, shape in split.summary.get("shapes", {}).items():
         if len(shape) in (2, 3) and sorted(shape)[-2] > 1:
             return name, shape
-    raise UndefinedError("rows of this dataset are no pictures")
+    return "", ()
 
 
 def worst_pictures(split: SplitEvaluation) -> tuple[bytes, str]:
     name, shape = picture_column(split)
+    if not name:
+        raise UndefinedError("rows of this dataset are no pictures")
     table = split.tables["worst"]
     count = min(MOST_PICTURES, len(table["row"]))
     if not count:
@@ -41,13 +42,9 @@ def worst_pictures(split: SplitEvaluation) -> tuple[bytes, str]:
             axes.set_axis_off()
             if number < count:
                 axes.imshow(as_picture(table[name][number], shape), cmap="gray", interpolation="nearest")
-                axes.set_title(_title(table, number), fontsize=7)
+                true, predicted = (_short(table[column][number]) for column in ("true", "predicted"))
+                axes.set_title(f"{table['row'][number]}: {true} → {predicted}", fontsize=7)
     return canvas.svg, f"The {count} rows with the largest loss: row number, true → predicted."
-
-
-def _title(table: Mapping[str, Sequence[Any]], number: int) -> str:
-    true, predicted = (_short(table[name][number]) for name in ("true", "predicted"))
-    return f"{table['row'][number]}: {true} → {predicted}"
 
 
 def _short(value: object) -> str:

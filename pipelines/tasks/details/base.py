@@ -17,16 +17,23 @@ from pipelines.tasks.data import Batch, Data
 from pipelines.tasks.details.parts import Part, SelectedRows, Sums, sampling_keys
 from pipelines.tasks.metrics.table import Value
 
-Columns = Mapping[str, Sequence[Any]]  # a table: values by column
+Columns = Mapping[str, Sequence[Any]]
+"""A table: values by column."""
 
-SHOWN_FEATURES = 5  # features of a row whose contributions are kept, the largest first
-MOST_VALUES = 1_000  # of a column of `task.slices`: with more, slices would have too few rows, and the sums would grow
-SAMPLED_ROWS = 2_000  # rows of a split that are kept as a sample, chosen by their row numbers; a split with fewer is kept whole
+SHOWN_FEATURES = 5
+"""Features of a row whose contributions are kept, the largest first."""
+MOST_VALUES = 1_000
+"""Of a column of `task.slices`: with more, slices would have too few rows, and the sums would grow."""
+SAMPLED_ROWS = 2_000
+"""Rows of a split that are kept as a sample, chosen by their row numbers; a split with fewer is kept whole."""
 WORST_ROWS = 24
-OUTCOME_ROWS = 20_000  # rows whose outcomes are kept, so that those of two models on the same rows can be compared
-SHOWN_BYTES = 16 * 2**10  # the most of one value of a row; a larger image keeps every n-th row and column
+OUTCOME_ROWS = 20_000
+"""Rows whose outcomes are kept, so that those of two models on the same rows can be compared."""
+SHOWN_BYTES = 16 * 2**10
+"""The most of one value of a row; a larger image keeps every n-th row and column."""
 MOST_COLUMNS = 40
-PREFIX = "feature."  # beginning of the names of a table's columns that hold a row's features
+PREFIX = "feature."
+"""Beginning of the names of a table's columns that hold a row's features."""
 _INPUT = "input."
 
 
@@ -138,7 +145,8 @@ class Details(ABC):
         self.sums, self.sample, self.worst = Sums(), SelectedRows(SAMPLED_ROWS), SelectedRows(WORST_ROWS)
         self.outcomes = SelectedRows(OUTCOME_ROWS)
         self._has_weights = settings.class_weights != "none" or bool(settings.sample_weight)
-        self.keeps_inputs = False  # whether the worst rows are kept as the model takes them, to be explained
+        self.keeps_inputs = False
+        """Whether the worst rows are kept as the model takes them, to be explained."""
 
     @property
     def parts(self) -> list[Part]:

@@ -14,7 +14,8 @@ from pipelines.tasks.metrics.classification import average_precision, roc_area
 
 MOST_SCORES = 4_000_000
 """Scores of a split, one for each row and curve: 36 MB of a binary target. With more, areas have a bound instead of being exact."""
-MOST_POINTS = 500  # points of a curve that are kept to be drawn, evenly spaced along it
+MOST_POINTS = 500
+"""Points of a curve that are kept to be drawn, evenly spaced along it."""
 
 
 class Scores:
@@ -60,15 +61,16 @@ class Thresholds:
     """The distinct scores of one curve, from the highest to the lowest."""
 
     scores: np.ndarray
-    rows_of_class: np.ndarray  # rows with each score that are of the class, int64
+    rows_of_class: np.ndarray
+    """Rows with each score that are of the class, int64."""
     other_rows: np.ndarray
 
     @classmethod
     def from_rows(cls, scores: np.ndarray, is_of_class: np.ndarray) -> "Thresholds":
         """From a score and whether it is of the class, for each row."""
         distinct, places = np.unique(-np.nan_to_num(scores, nan=0.5), return_inverse=True)
-        of_class = np.bincount(places[is_of_class], minlength=len(distinct))
-        return cls(-distinct, of_class, np.bincount(places, minlength=len(distinct)) - of_class)
+        rows_of_class = np.bincount(places[is_of_class], minlength=len(distinct))
+        return cls(-distinct, rows_of_class, np.bincount(places, minlength=len(distinct)) - rows_of_class)
 
     def areas(self) -> dict[str, float | None]:
         """`roc`, the share of pairs in the right order, ties as half a pair, None without rows of both kinds; and `precision`, the
@@ -108,7 +110,8 @@ class SelectedRows:
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.keys = np.empty(0)
-        self.rows = np.empty(0, np.int64)  # row numbers within the split
+        self.rows = np.empty(0, np.int64)
+        """Row numbers within the split."""
         self.columns: dict[str, np.ndarray] = {}
 
     def offer(self, keys: np.ndarray, rows: np.ndarray, columns: Callable[[np.ndarray], dict[str, np.ndarray]]) -> None:

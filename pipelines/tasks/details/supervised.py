@@ -14,8 +14,10 @@ from pipelines.tasks.details.parts import Part, Scores, Thresholds
 from pipelines.tasks.targets.base import Target
 from pipelines.tasks.targets.classes import BinaryTarget, ClassificationTarget
 
-MOST_CONFUSED = 100  # classes up to which all pairs are counted; with more, each class is counted by itself
-MOST_CURVES = 20  # classes up to which scores are counted for each class
+MOST_CONFUSED = 100
+"""Classes up to which all pairs are counted; with more, each class is counted by itself."""
+MOST_CURVES = 20
+"""Classes up to which scores are counted for each class."""
 SCORE_BINS, SCORE_LIMIT = 512, 16.0
 """Bins of the score, equally wide between ± the limit: the logit of a class's probability. They are for splits with too many rows to
 keep every score; what an area from them may be off by follows from the counts."""
@@ -62,7 +64,12 @@ class ClassDetails(Details):
             with np.errstate(divide="ignore"):
                 self._score(np.log(probabilities) - np.log1p(-probabilities), true)
         confidence = probabilities[np.arange(len(true)), predicted]
-        self._count(true, predicted)
+        count = len(self.classes)
+        if count <= MOST_CONFUSED:
+            self.sums.add("confusion", np.bincount(true * count + predicted, minlength=count * count).reshape(count, count))
+        else:
+            for name, values in (("true", true), ("predicted", predicted), ("correct", true[true == predicted])):
+                self.sums.add(name, np.bincount(values, minlength=count))
         self._calibrate(probabilities[:, 1] if self.kind == "binary" else confidence, true if self.kind == "binary" else predicted == true)
         correct = (predicted == true).astype(np.float64)
         quantities, scores = {"correct": correct, "loss": losses}, {}
@@ -73,14 +80,6 @@ class ClassDetails(Details):
         self._offer(self.outcomes, batch, {"accuracy": correct, "loss": losses, **scores})
         names = np.array(self.classes, dtype=object)
         self._offer_worst(losses, batch, {"true": names[true], "predicted": names[predicted], "probability": confidence})
-
-    def _count(self, true: np.ndarray, predicted: np.ndarray) -> None:
-        count = len(self.classes)
-        if count <= MOST_CONFUSED:
-            self.sums.add("confusion", np.bincount(true * count + predicted, minlength=count * count).reshape(count, count))
-            return
-        for name, values in (("true", true), ("predicted", predicted), ("correct", true[true == predicted])):
-            self.sums.add(name, np.bincount(values, minlength=count))
 
     def _score(self, logits: np.ndarray, true: np.ndarray) -> None:
         """Count the scores, shape (rows, curves), of rows that are of a class, and of those that are not: shape (2, curves, bins)."""
@@ -109,10 +108,10 @@ class ClassDetails(Details):
         tables: dict[str, Columns] = {"classes": self._class_table()}
         if "confusion" in sums:
             true, predicted = np.nonzero(sums["confusion"])
-            named = [[self.classes[number] for number in numbers] for numbers in (true, predicted)]
-            tables["confusion"] = {"true": named[0], "predicted": named[1], "rows": sums["confusion"][true, predicted].tolist()}
+            names = {side: [self.classes[number] for number in numbers] for side, numbers in (("true", true), ("predicted", predicted))}
+            tables["confusion"] = {**names, "rows": sums["confusion"][true, predicted].tolist()}
         if "scores" in sums:
-            tables["scores"] = self._point_table() if self.scores.is_complete else self._bin_table()
+            tables["scores"] = self._score_table()
         if "confident_rows" in sums:
             bins = np.flatnonzero(sums["confident_rows"])
             rows = sums["confident_rows"][bins]
@@ -120,17 +119,17 @@ class ClassDetails(Details):
             tables["calibration"] = {"rows": rows.tolist(), **means}
         return tables
 
-    def _bin_table(self) -> Columns:
-        counts, curves = self.sums.arrays["scores"], self._curves()
-        filled = np.nonzero(counts.sum(0))
-        return {
-            "class": [curves[number] for number in filled[0]],
-            "logit": ((filled[1] + 0.5) * (2 * SCORE_LIMIT / SCORE_BINS) - SCORE_LIMIT).tolist(),
-            "rows_of_class": counts[0][filled].tolist(),
-            "other_rows": counts[1][filled].tolist(),
-        }
-
-    def _point_table(self) -> Columns:
+    def _score_table(self) -> Columns:
+        """Points of the curves; those of bins, if not all scores were kept."""
+        if not self.scores.is_complete:
+            counts, curves = self.sums.arrays["scores"], self._curves()
+            filled = np.nonzero(counts.sum(0))
+            return {
+                "class": [curves[number] for number in filled[0]],
+                "logit": ((filled[1] + 0.5) * (2 * SCORE_LIMIT / SCORE_BINS) - SCORE_LIMIT).tolist(),
+                "rows_of_class": counts[0][filled].tolist(),
+                "other_rows": counts[1][filled].tolist(),
+            }
         table: dict[str, list[Any]] = {"class": [], "logit": [], "rows_of_class": [], "other_rows": []}
         for name, thresholds in self._thresholds():
             points = thresholds.thin()

@@ -74,7 +74,8 @@ class Determination(Metric):
 
     full_state_update = False
     higher_is_better = True
-    true: Tensor  # count, mean and sum of squared distances from the mean of the true values
+    true: Tensor
+    """Count, mean and sum of squared distances from the mean of the true values."""
     residual: Tensor
     lowest: Tensor
     highest: Tensor

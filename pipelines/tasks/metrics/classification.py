@@ -37,7 +37,8 @@ def average_precision(positives: np.ndarray, negatives: np.ndarray) -> float:
 class Auc(BinaryAUROC):
     """The area under the ROC curve; NaN for rows of one class, where torchmetrics gives 0, and if a score is NaN."""
 
-    preds: list[Tensor]  # a tensor once those of several workers are gathered; `target` alike
+    preds: list[Tensor]
+    """A tensor once those of several workers are gathered; `target` alike."""
     target: list[Tensor]
 
     def __init__(self) -> None:

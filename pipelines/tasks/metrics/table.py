@@ -3,16 +3,23 @@
 A task of one's own may have any other metric of torchmetrics; its class then says in `higher_is_better` which direction is better.
 """
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import isnan
 from typing import Literal, Protocol, runtime_checkable
 
 from torchmetrics import MetricCollection
 
-Value = float | str  # a number, or why there is none
+Value = float | str
+"""A number, or why there is none."""
+Direction = Literal["min", "max"]
+Predictions = Literal["", "two classes", "classes", "quantity"]
+Monitor = tuple[str, Direction]
+"""The metric that selects the best epoch, and whether lower or higher is better."""
 
-NOT_A_NUMBER = "not a number"  # the reason where a metric gives none: the model's output is NaN, mostly
+NOT_A_NUMBER = "not a number"
+"""The reason where a metric gives none: the model's output is NaN, mostly."""
 NO_ROWS, ONE_CLASS = "no rows", "one class"
 
 
@@ -50,17 +57,14 @@ def format_value(value: Value, digits: int = 4) -> str:
     return f"undefined: {value}" if isinstance(value, str) else f"{value:.{digits}g}"
 
 
-Direction = Literal["min", "max"]
-Predictions = Literal["", "two classes", "classes", "quantity"]
-Monitor = tuple[str, Direction]  # the metric that selects the best epoch, and whether lower or higher is better
-
-
 @dataclass(frozen=True)
 class MetricEntry:
     name: str
     direction: Direction
-    needs: tuple[str, ...] = ()  # columns of the rows' outcomes that decide it, if it is not the mean of the column with its own name
-    predictions: Predictions = ""  # the predictions from which it can be computed again; empty for none
+    needs: tuple[str, ...] = ()
+    """Columns of the rows' outcomes that decide it, if it is not the mean of the column with its own name."""
+    predictions: Predictions = ""
+    """The predictions from which it can be computed again; empty for none."""
 
     @property
     def monitor(self) -> Monitor:
@@ -108,3 +112,9 @@ def prediction_metrics(predictions: Predictions) -> tuple[str, ...]:
     """Names of the metrics that follow from predictions of this kind."""
     kinds = {"two classes", "classes"} if predictions == "two classes" else {predictions} - {""}
     return tuple(entry.name for entry in METRICS.values() if entry.predictions in kinds)
+
+
+def metric_names(names: Sequence[str]) -> list[str]:
+    """The ends of metrics' names for classes or columns: with the characters that MLflow takes; numbers where two would be the same."""
+    legal = [re.sub(r"[^\w :-]", "_", name) for name in names]
+    return legal if len({name.casefold() for name in legal}) == len(legal) else list(map(str, range(len(legal))))

@@ -24,7 +24,8 @@ from pipelines.tasks.metrics.accumulation import Determination, Loss, RelativeEr
 from pipelines.tasks.metrics.table import METRICS, Monitor, Predictions
 from pipelines.tasks.trivial import ConstantFit, EarlierValue, TrivialPredictor, centre
 
-_SCALES = ("identity", "minmax", "standardize")  # encoders that are a scale and a shift
+_SCALES = ("identity", "minmax", "standardize")
+"""Encoders that are a scale and a shift."""
 
 
 class Target(ABC):
@@ -93,6 +94,10 @@ class Target(ABC):
         further = {name: factory() for name, factory in self._further.items()}
         # In float64, because sums over millions of rows in float32 lose the digits that distinguish epochs.
         return MetricCollection({**self.usual_metrics(), **further}, compute_groups=False).set_dtype(torch.float64)
+
+    def metrics_besides(self, *names: str) -> tuple[str, ...]:
+        """The names of all metrics but these."""
+        return tuple(str(name) for name in self.metrics() if name not in names)
 
     @abstractmethod
     def usual_metrics(self) -> dict[str, Metric]:
@@ -179,8 +184,7 @@ class QuantityTarget(Target):
             if lag and feature in names and lagged.feature["encoder"] in _SCALES:
                 low, high = np.asarray(self.data.raw(feature, np.array([0.0, 1.0])), np.float64)
                 scale, shift = float((high - low) / (second - first)), float((low - first) / (second - first))
-                metrics = tuple(str(name) for name in self.metrics())
-                yield EarlierValue(int(lag[1]), feature, scale, shift, metrics)
+                yield EarlierValue(int(lag[1]), feature, scale, shift, self.metrics_besides())
 
     def quantities(self, output: Tensor) -> Tensor:
         return self.raw(output[:, 0])

@@ -5,7 +5,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from copy import copy
 from math import log
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -24,6 +24,8 @@ from pipelines.tasks.trivial import ClassShares, TrivialPredictor
 
 
 class ClassificationTarget(Target):
+    form: ClassVar[str]
+    """The answer of `answers` that makes predictions."""
     figures = "classes"
     further_names = "balanced_accuracy, or f1, f2, f0_5 and others for an F-beta"
 
@@ -32,14 +34,17 @@ class ClassificationTarget(Target):
         self.predictions = "two classes" if len(self.classes) == 2 else "classes"
 
     def further_metric(self, name: str) -> Callable[[], Metric] | None:
-        classes, named = len(self.classes), re.fullmatch(F_BETA, name)
+        classes, f_beta = len(self.classes), re.fullmatch(F_BETA, name)
         if name == "balanced_accuracy":
             return lambda: BalancedAccuracy(classes)
-        beta = float(named[1].replace("_", ".")) if named else 0.0
+        beta = float(f_beta[1].replace("_", ".")) if f_beta else 0.0
         return (lambda: FBeta(beta, classes)) if beta else None
 
     def usual_metrics(self) -> dict[str, Metric]:
         return {"accuracy": Score(), "loss": Loss()}
+
+    def prediction_form(self) -> dict[str, Any]:
+        return {"form": self.form, "classes": list(self.classes)}
 
     def decide(self, output: Tensor) -> Tensor:
         """The number of the predicted class of each row, int64 of shape (rows,), from float64 output."""
@@ -61,8 +66,7 @@ class ClassificationTarget(Target):
         column = self.data.target.name
         if not class_weights and not row_weight:
             return [shares()]
-        other_metrics = tuple(str(name) for name in self.metrics() if name != "loss")
-        return [shares(stands_for=other_metrics), shares(class_weights, ("loss",), row_weight)]
+        return [shares(stands_for=self.metrics_besides("loss")), shares(class_weights, ("loss",), row_weight)]
 
     @abstractmethod
     def output_of_shares(self, shares: Tensor) -> Tensor:
@@ -75,6 +79,7 @@ class BinaryTarget(ClassificationTarget):
     With a `decision`, probabilities, predictions, metrics and losses are those of calibrated logits. A target that is trained has none.
     """
 
+    form = "binary"
     monitor = METRICS["auc"].monitor
     further_names = f"average_precision, {ClassificationTarget.further_names}"
 
@@ -83,9 +88,9 @@ class BinaryTarget(ClassificationTarget):
         self.decision = Decision()
 
     def replace_decision(self, decision: Decision) -> "BinaryTarget":
-        decided = copy(self)
-        decided.decision = decision
-        return decided
+        target = copy(self)
+        target.decision = decision
+        return target
 
     def fit_decision(self, metrics: MetricCollection, class_weights: Sequence[float]) -> Decision:
         """The decision that suits the rows which the `metrics` have accumulated, with the weights of classes if there are."""
@@ -95,7 +100,8 @@ class BinaryTarget(ClassificationTarget):
         return fit_decision(scores, is_second == 1, class_weights)
 
     def decide(self, output: Tensor) -> Tensor:
-        return (self.decision.calibrate(output[:, 0]) > self.decision.threshold_logit).long()
+        threshold_logit = log(self.decision.threshold) - log(1 - self.decision.threshold)
+        return (self.decision.calibrate(output[:, 0]) > threshold_logit).long()
 
     def losses(self, output: Tensor, target: Tensor) -> Tensor:
         logits = self.decision.calibrate(output[:, 0])
@@ -131,12 +137,13 @@ class BinaryTarget(ClassificationTarget):
         return shares[1:].log() - shares[:1].log()
 
     def prediction_form(self) -> dict[str, Any]:
-        return {"form": "binary", "classes": list(self.classes), **self.decision.to_values()}
+        return {**super().prediction_form(), **self.decision.to_values()}
 
 
 class ClassTarget(ClassificationTarget):
     """Several classes: one logit per class."""
 
+    form = "classes"
     monitor = METRICS["accuracy"].monitor
 
     def __init__(self, data: Data, settings: TaskSettings | None = None) -> None:
@@ -164,9 +171,6 @@ class ClassTarget(ClassificationTarget):
     def output_of_shares(self, shares: Tensor) -> Tensor:
         return shares.log()
 
-    def prediction_form(self) -> dict[str, Any]:
-        return {"form": "classes", "classes": list(self.classes)}
-
 
 class OrdinalTarget(ClassificationTarget):
     """A cumulative logit model (McCullagh 1980, "Regression models for ordinal data"): the output decides the probability of being above
@@ -174,6 +178,7 @@ class OrdinalTarget(ClassificationTarget):
     softplus, so that these probabilities never rise. The loss is the negative log-likelihood of the class.
     """
 
+    form = "ordinal"
     monitor = METRICS["rank_error"].monitor
 
     def __init__(self, data: Data, settings: TaskSettings | None = None) -> None:
@@ -214,6 +219,3 @@ class OrdinalTarget(ClassificationTarget):
         logits = above.log() - below.log()
         drops = (logits[..., :-1] - logits[..., 1:]).clamp(min=torch.finfo(shares.dtype).eps)
         return torch.cat([logits[..., :1], drops + torch.log(-torch.expm1(-drops))], -1)
-
-    def prediction_form(self) -> dict[str, Any]:
-        return {"form": "ordinal", "classes": list(self.classes)}

@@ -18,7 +18,8 @@ from pipelines.tasks.answers import sigmoid
 
 MOST_ACCURACY_LOST = 0.005
 """Expected share of the rows that a threshold may decide wrongly beyond those that the more probable class decides wrongly."""
-_LARGEST_LOGIT = 36.0  # a probability nearer to 0 or 1 is rounded to one of them in float64
+_LARGEST_LOGIT = 36.0
+"""A probability nearer to 0 or 1 is rounded to one of them in float64."""
 _NEWTON_STEPS = 50
 
 
@@ -33,10 +34,6 @@ class Decision:
     @property
     def is_calibrated(self) -> bool:
         return (self.scale, self.shift) != (1.0, 0.0)
-
-    @property
-    def threshold_logit(self) -> float:
-        return log(self.threshold) - log(1 - self.threshold)
 
     def calibrate(self, logits: Tensor) -> Tensor:
         return logits * self.scale + self.shift if self.is_calibrated else logits

@@ -19,7 +19,8 @@ from pipelines.tasks.metrics.table import METRICS
 from pipelines.tasks.targets.base import QuantityTarget, mean_by_weight
 from pipelines.tasks.trivial import ConstantFit, TrivialPredictor
 
-LARGEST_LOG_DISPERSION = 12.0  # beyond e^±12 the distribution is a Poisson one, or all but 0, to the precision of floats
+LARGEST_LOG_DISPERSION = 12.0
+"""Beyond e^±12 the distribution is a Poisson one, or all but 0, to the precision of floats."""
 
 
 class PoissonTarget(QuantityTarget):
@@ -56,12 +57,11 @@ class PoissonTarget(QuantityTarget):
             median = max(float(np.median(counts)), 0.5)  # no logarithm is −∞
             return self.constant_output(np.full(1, median), np.ones(1))
 
-        column, absolute = self.data.target.name, {"mae", "mape"}
-        other_metrics = tuple(str(name) for name in self.metrics() if name not in absolute | {"loss"})
+        column, absolute = self.data.target.name, ("mae", "mape")
         return [
-            ConstantFit("mean", self.constant_output, column, other_metrics),
+            ConstantFit("mean", self.constant_output, column, self.metrics_besides("loss", *absolute)),
             ConstantFit("mean", self.constant_output, column, ("loss",), row_weight),
-            ConstantFit("median", median_output, column, tuple(absolute)),
+            ConstantFit("median", median_output, column, absolute),
         ]
 
     def constant_output(self, counts: np.ndarray, weights: np.ndarray) -> Tensor:
@@ -176,9 +176,8 @@ class QuantileTarget(QuantityTarget):
             return torch.from_numpy(np.quantile(values, self._levels.shares, method="inverted_cdf", weights=weights))
 
         column = self.data.target.name
-        other_metrics = tuple(str(name) for name in self.metrics() if name not in ("loss", "coverage"))
         return [
-            ConstantFit("quantiles", quantiles, column, other_metrics),
+            ConstantFit("quantiles", quantiles, column, self.metrics_besides("loss", "coverage")),
             ConstantFit("quantiles", quantiles, column, ("loss",), row_weight),
         ]
 

@@ -1,6 +1,5 @@
 """Targets with several values per row, which one network predicts together: labels, of which a row has any number, and numbers."""
 
-import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,7 +15,7 @@ from pipelines.errors import ConfigError
 from pipelines.tasks.data import Constant, Data
 from pipelines.tasks.metrics.accumulation import Determination, Loss, Score
 from pipelines.tasks.metrics.classification import FBeta
-from pipelines.tasks.metrics.table import METRICS
+from pipelines.tasks.metrics.table import METRICS, metric_names
 from pipelines.tasks.targets.base import Target, average_logits, mean_by_weight
 from pipelines.tasks.trivial import ConstantFit, TrivialPredictor
 
@@ -86,6 +85,7 @@ class VectorTarget(SeveralValues):
         fitted = data.encoders.get(data.target.name)
         is_named = fitted is not None and len(fitted.inputs) == self.outputs
         self.names = fitted.inputs if fitted and is_named else tuple(map(str, range(self.outputs)))
+        self.metric_names = metric_names(self.names)
         self._weights = Constant(torch.tensor(target_weights(self.names, settings.target_weights if settings else {}), dtype=torch.float64))
 
     def losses(self, output: Tensor, target: Tensor) -> Tensor:
@@ -93,20 +93,15 @@ class VectorTarget(SeveralValues):
 
     def usual_metrics(self) -> dict[str, Metric]:
         by_name: dict[str, Metric] = {}
-        for name in self._metric_names():
+        for name in self.metric_names:
             by_name |= {f"rmse_{name}": MeanSquaredError(squared=False), f"mae_{name}": MeanAbsoluteError(), f"r2_{name}": Determination()}
         return {**by_name, "loss": Loss()}
 
     def update(self, metrics: MetricCollection, output: Tensor, target: Tensor) -> None:
         predicted, true = self.raw(output), self.raw(target)
-        for place, name in enumerate(self._metric_names()):
+        for place, name in enumerate(self.metric_names):
             for metric in ("rmse", "mae", "r2"):
                 metrics[f"{metric}_{name}"].update(predicted[:, place].contiguous(), true[:, place].contiguous())
-
-    def _metric_names(self) -> list[str]:
-        """The names with the characters that MLflow takes; numbers where two would be the same."""
-        names = [re.sub(r"[^\w :-]", "_", name) for name in self.names]
-        return names if len({name.casefold() for name in names}) == len(names) else list(map(str, range(self.outputs)))
 
     def trivial_predictors(self, row_weight: str, class_weights: Sequence[float]) -> list[TrivialPredictor]:
         """The means, which for the loss are those of the weight, and for absolute errors the medians."""
@@ -114,7 +109,7 @@ class VectorTarget(SeveralValues):
         def medians(values: np.ndarray, weights: np.ndarray) -> Tensor:
             return torch.from_numpy(np.median(values, axis=0))
 
-        column, names = self.data.target.name, self._metric_names()
+        column, names = self.data.target.name, self.metric_names
         squared = tuple(f"{metric}_{name}" for metric in ("rmse", "r2") for name in names)
         return [
             ConstantFit("mean", mean_by_weight, column, squared),
