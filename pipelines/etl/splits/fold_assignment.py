@@ -20,12 +20,12 @@ from pipelines.config.dataset.dataset import ByFold, ByTimeFold, FoldSplit, Spli
 from pipelines.config.features.numbers import IdentitySettings
 from pipelines.config.messages.words import name_list
 from pipelines.data.versions.commit import Attempt
-from pipelines.data.versions.cross_validation import count_folds
+from pipelines.data.versions.folds import count_folds
 from pipelines.data.versions.manifest import FittedEncoder, Folds, tensor_columns
 from pipelines.data.versions.parts import RowGroup
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.errors import SourceError
-from pipelines.etl.splits.assignment import (
+from pipelines.etl.splits.row_placement import (
     FOLDS,
     check_groups_have_one_value,
     exact_column,

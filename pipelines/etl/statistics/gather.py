@@ -24,7 +24,7 @@ from pipelines.data.sources.spark_sql import quote_name
 from pipelines.data.versions.data_profile import TEXT_LENGTH, ValueCounts
 from pipelines.data.versions.manifest import SPLITS
 from pipelines.etl.refusals import REASON
-from pipelines.etl.splits.assignment import ALIKE, ROW, SPLIT, raw_schema
+from pipelines.etl.splits.row_placement import ALIKE, ROW, SPLIT, raw_schema
 from pipelines.etl.statistics import leakage, row_sample, value_counts
 from pipelines.etl.statistics.partition import (
     GATHERED,

@@ -1,4 +1,4 @@
-"""The Spark type of a column of texts: by the grammar of numbers of `pipelines.data.sources.text.misfits`, and by the formats of numbers
+"""The Spark type of a column of texts: by the grammar of numbers of `pipelines.data.sources.text.type_checks`, and by the formats of numbers
 and dates that the query makes some of; and that of values which have types of their own, as those of JSON have."""
 
 import re

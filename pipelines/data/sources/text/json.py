@@ -13,7 +13,6 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from pipelines.data.sources.text.json_keys import Names, examine_keys, key_names
-from pipelines.data.sources.text.misfits import DIGITS, Values, any_misfit, first_misfit, pattern
 from pipelines.data.sources.text.parsed import (
     CORRUPT,
     END,
@@ -28,6 +27,7 @@ from pipelines.data.sources.text.parsed import (
 )
 from pipelines.data.sources.text.records import Dialect
 from pipelines.data.sources.text.text_table import Examiner, TextTable, encoding_name, is_on
+from pipelines.data.sources.text.type_checks import DIGITS, Values, any_misfit, first_misfit, pattern
 
 _NOT_JSON = ("allowsinglequotes", "allowunquotedfieldnames", "allowcomments")
 
