@@ -29,10 +29,8 @@ _PARTITION = "__partition"
 
 
 def choose_features(rows: DataFrame, dataset: Dataset, expected_rows: int) -> Choice:
-    """Name the columns of patterns, and choose encoders for `auto`. `rows` have their split.
-
-    `expected_rows` is about the number of rows: it decides how many are looked at, and not what is chosen.
-    """
+    """Name the columns of patterns, and choose encoders for `auto`. `rows` have their split. `expected_rows` is about the number of rows:
+    it decides how many are looked at, and not what is chosen."""
     named = [name for name in dataset.features if not is_pattern(name)]
     schema = raw_schema(rows)
     with_names = name_columns(dataset, schema)

@@ -60,10 +60,8 @@ def _expect(rows: DataFrame, config: Config, is_deterministic: bool) -> DataFram
 
 
 def fit_columns(summary: RowSummary, choice: Choice, handed_on: Mapping[str, int]) -> tuple[Choice, dict[str, FittedEncoder]]:
-    """Settle what was chosen for `auto`, and fit the encoders. `handed_on` are the rows of each table that the query reads.
-
-    Raises SourceError if no row is left, or a split that the config asks for has none, ConfigError if the rows cannot fit an encoder.
-    """
+    """Settle what was chosen for `auto`, and fit the encoders. `handed_on` are the rows of each table that the query reads. Raises
+    SourceError if no row is left, or a split that the config asks for has none, ConfigError if the rows cannot fit an encoder."""
     check_rows_left(handed_on, summary.query_rows, summary.refused)
     row_placement.check_splits(summary.rows, choice.dataset.split)
     settled = settle(choice, summary.statistics, summary.missing, sum(summary.rows.values())) if choice.columns else choice

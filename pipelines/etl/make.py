@@ -89,10 +89,8 @@ def make(
     attempt: Attempt,
     stages: Stages,
 ) -> WrittenAttempt:
-    """Write the attempt's files. `warnings` are those of `analyse`.
-
-    `tables` are the tables that the `sources` were computed from. Raises the LockstepErrors of its stages.
-    """
+    """Write the attempt's files. `warnings` are those of `analyse`. `tables` are the tables that the `sources` were computed from. Raises
+    the LockstepErrors of its stages."""
     with stages("read"), source_errors(config.source):
         queried = read_and_query(spark, config, sources, tables, attempt, warnings)
     with stages("fit"), source_errors(config.source):

@@ -31,10 +31,9 @@ from pipelines.spark.plans import JavaObject, items, kind, nodes
 def analyse(spark: SparkSession, config: Config, tables: RawTables) -> tuple[str, ...]:
     """Warnings of expressions whose result may vary, each with its key in the config; `tables` are the config's.
 
-    Raises SourceError where Spark refuses the SQL. Raises ConfigError if the query or an expectation does more than read the
-    tables, or is nondeterministic. Raises it also if the config names columns that the query does not give, or that no encoder takes.
-    Leaves empty temporary views behind, with the tables' names.
-    """
+    Raises SourceError where Spark refuses the SQL. Raises ConfigError if the query or an expectation does more than read the tables, or is
+    nondeterministic. Raises it also if the config names columns that the query does not give, or that no encoder takes. Leaves empty
+    temporary views behind, with the tables' names."""
     source = config.source
     for name, table in tables.items():
         with table_errors(table):
@@ -134,8 +133,7 @@ def query_rows(spark: SparkSession, config: Config) -> DataFrame:
 
 
 def check_columns_of_query(rows: DataFrame, config: Config) -> None:
-    """Raises ConfigError if two columns have one name or a name that cannot be used, or if the config names columns that are
-    not there."""
+    """Raises ConfigError if two columns have one name or a name that cannot be used, or if the config names columns that are not there."""
     lower = Counter(name.lower() for name in rows.columns)
     if repeated := sorted(name for name, times in lower.items() if times > 1):
         raise ConfigError(f"source.query gives {name_list(repeated)} more than once; name its columns apart with AS")

@@ -25,10 +25,7 @@ def accepted_rows(rows: DataFrame) -> DataFrame:
 
 
 def refuse_unexpected(rows: DataFrame, expect: Mapping[str, str]) -> DataFrame:
-    """Refuse rows with the name of the first condition that is not true; NULL is not true.
-
-    `expect` is {name: SQL condition}.
-    """
+    """Refuse rows with the name of the first condition that is not true; NULL is not true. `expect` is {name: SQL condition}."""
     failed = [F.when(~F.coalesce(F.expr(condition), F.lit(False)), F.lit(name)) for name, condition in expect.items()]
     return refuse(rows, F.coalesce(*failed)) if failed else rows
 

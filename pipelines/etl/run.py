@@ -48,10 +48,8 @@ _VERSION = re.compile(r"[0-9a-f]{12}")
 @driver_errors()
 @restored_settings()
 def run(config: Config, page: Page | None = None) -> Manifest:
-    """Make the dataset version that the config describes, unless it exists. `page` draws what the run in MLflow shows of the data.
-
-    Raises the LockstepErrors of its stages. A failed attempt leaves no version, and removes its files.
-    """
+    """Make the dataset version that the config describes, unless it exists. `page` draws what the run in MLflow shows of the data. Raises
+    the LockstepErrors of its stages. A failed attempt leaves no version, and removes its files."""
     stages = Stages()
     tables = raw_tables(config.source)
     _check_output_is_outside(config, tables)

@@ -36,9 +36,8 @@ def sort_rows(place: np.ndarray, columns: dict[str, list[np.ndarray]]) -> tuple[
     """Sort encoded columns, given in pieces along the rows, by `place`, uint64 of shape (rows,). Returns them with the indices of the rows
     in that order.
 
-    Empties the lists to avoid holding a part twice. Rows with equal hashes are usually equal, but −0 and 0, or nested NULLs, have the
-    same hash: then the bytes decide, so that the result never depends on the order of arrival.
-    """
+    Empties the lists to avoid holding a part twice. Rows with equal hashes are usually equal, but −0 and 0, or nested NULLs, have the same
+    hash: then the bytes decide, so that the result never depends on the order of arrival."""
     whole_columns = {}
     for name, pieces in columns.items():
         whole_columns[name] = np.concatenate(pieces)
@@ -140,8 +139,7 @@ def bytes_per_split(rows: DataFrame, counts: dict[int, int], encoders: dict[str,
 
 
 def part_numbers(split_bytes: dict[int, int], part_bytes: int) -> dict[int, range]:
-    """Numbers of each split's parts, over all splits, for parts of about `part_bytes`. They do not depend on the
-    machine."""
+    """Numbers of each split's parts, over all splits, for parts of about `part_bytes`. They do not depend on the machine."""
     parts, start = {}, 0
     for split, size in split_bytes.items():
         parts[split] = range(start, start - (-size // part_bytes))

@@ -50,9 +50,8 @@ REDACTED = (
 def start_context(name: str, worker_modules: tuple[str, ...] = ()) -> SparkContext:
     """The running context, or a new one: on the master that spark-submit names, else on all cores of this machine.
 
-    Python workers use this interpreter, unless PYSPARK_PYTHON is set (the system's Python lacks pyarrow), and search for this
-    package where this process found it. Those of this machine have imported `worker_modules` when they start.
-    """
+    Python workers use this interpreter, unless PYSPARK_PYTHON is set (the system's Python lacks pyarrow), and search for this package where
+    this process found it. Those of this machine have imported `worker_modules` when they start."""
     check_python()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     under_submit = "PYSPARK_GATEWAY_PORT" in os.environ

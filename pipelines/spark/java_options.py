@@ -37,10 +37,8 @@ def archive_options() -> tuple[str, str]:
 
 
 def set_java_options() -> None:
-    """Have a Java that this process starts load its classes from the archive, if there is one, and spare what only long jobs need.
-
-    Options of the same kind that SPARK_SUBMIT_OPTS has already stay alone.
-    """
+    """Have a Java that this process starts load its classes from the archive, if there is one, and spare what only long jobs need. Options
+    of the same kind that SPARK_SUBMIT_OPTS has already stay alone."""
     options = os.environ.get(_OPTIONS, "")
     added: list[str] = []
     if "Archive" not in options and archive_path().exists():

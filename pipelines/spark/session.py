@@ -122,20 +122,16 @@ def _free(spark: SparkSession) -> None:
 def weigh_batches(rows: DataFrame, source_row_bytes: float) -> None:
     """Let Spark cut the batches that it hands to Python by their bytes, unless the rows are short scalars.
 
-    Spark recomputes the size of the whole batch for every row, which takes a quarter of the transfer's time. Batches of 65,536 rows
-    of SHORT_ROW_BYTES stay within BATCH_BYTES anyway. `source_row_bytes` is an average.
-    """
+    Spark recomputes the size of the whole batch for every row, which takes a quarter of the transfer's time. Batches of 65,536 rows of
+    SHORT_ROW_BYTES stay within BATCH_BYTES anyway. `source_row_bytes` is an average."""
     scalars = not any(isinstance(field.dataType, BinaryType | ArrayType | MapType | StructType | VariantType) for field in rows.schema)
     unlimited = scalars and source_row_bytes <= SHORT_ROW_BYTES
     rows.sparkSession.conf.set("spark.sql.execution.arrow.maxBytesPerBatch", str(2**31 - 1 if unlimited else BATCH_BYTES))
 
 
 def suit_columns(rows: DataFrame, is_judged_cheaply: bool = False) -> None:
-    """Set what suits the number of columns of these rows, for the plans that Spark makes of them from now on.
-
-    `is_judged_cheaply`: whether split, part and refusals are computed from few columns and without conditions, so that one projection
-    may compute them several times.
-    """
+    """Set what suits the number of columns of these rows, for the plans that Spark makes of them from now on. `is_judged_cheaply`: whether
+    split, part and refusals are computed from few columns and without conditions, so that one projection may compute them several times."""
     columns = len(rows.columns)
     is_merged = is_judged_cheaply and columns > MOST_GENERATED_COLUMNS
     if is_merged:

@@ -130,10 +130,8 @@ class MisfitError(ValueError):
 def to_record_batch(
     rows: Sequence[Sequence[Any]], lines: Sequence[int], columns: StructType, schema: pa.Schema, file: int, file_name: str
 ) -> pa.RecordBatch:
-    """A batch with the `schema`: that of the `columns`, then `parsed.PROBLEM`, RECORD, RANGE and LINE, and, if the schema has it, FILE.
-
-    A row with a fault has NULL in the cell that has it.
-    """
+    """A batch with the `schema`: that of the `columns`, then `parsed.PROBLEM`, RECORD, RANGE and LINE, and, if the schema has it, FILE. A
+    row with a fault has NULL in the cell that has it."""
     problems: list[str | None] = [None] * len(rows)
     arrays = []
     for position, (column, field) in enumerate(zip(columns, schema, strict=False)):

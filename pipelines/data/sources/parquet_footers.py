@@ -48,10 +48,8 @@ class FileColumns:
 
 
 def file_columns(spark: SparkSession, paths: Sequence[str]) -> list[FileColumns]:
-    """The columns of every file, by lower-case name. Few files are opened here, and many in tasks.
-
-    Raises SourceError naming the file if one is not Parquet.
-    """
+    """The columns of every file, by lower-case name. Few files are opened here, and many in tasks. Raises SourceError naming the file if
+    one is not Parquet."""
     if len(paths) <= FILES_PER_TASK:
         with ThreadPoolExecutor(8) as pool:
             files = list(pool.map(_read_columns, paths))
@@ -195,10 +193,8 @@ _READER = re.compile(r"org\.apache\.parquet|datasources\.parquet")
 
 
 def check_rows(spark: SparkSession, rows: DataFrame) -> int:
-    """The number of rows in the files of `rows`.
-
-    Raises SourceError naming the file if one is no Parquet file, would decompress to too many bytes, or hides row groups from Spark.
-    """
+    """The number of rows in the files of `rows`. Raises SourceError naming the file if one is no Parquet file, would decompress to too many
+    bytes, or hides row groups from Spark."""
     files = distribute(spark, _tasks(sorted(rows.inputFiles())), _count_rows, "path string, rows long").collect()
     promised = {file.path: file.rows for file in files}
     total = sum(file.rows for file in files)
@@ -240,10 +236,8 @@ def reader_failed(error: Exception) -> bool:
 
 
 def damage(spark: SparkSession, names: list[str]) -> str:
-    """Arrow's message for the first of these Parquet files that it cannot decode; empty if it can decode all.
-
-    Spark's reader trusts a file, and fails on a damaged one with an arbitrary Java exception.
-    """
+    """Arrow's message for the first of these Parquet files that it cannot decode; empty if it can decode all. Spark's reader trusts a file,
+    and fails on a damaged one with an arbitrary Java exception."""
     problems = distribute(spark, _tasks(names), _find_damage, "problem string").collect()
     return min((row.problem for row in problems), default="")
 

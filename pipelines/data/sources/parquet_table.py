@@ -62,10 +62,8 @@ def type_of_nanoseconds(kind: str) -> T.DataType:
 
 
 def wide_type(name: str, kinds: Sequence[tuple[str, T.DataType]]) -> T.DataType:
-    """The narrowest type that holds all values of a column, from its types with a file of each.
-
-    Raises SourceError naming two files if no type does.
-    """
+    """The narrowest type that holds all values of a column, from its types with a file of each. Raises SourceError naming two files if no
+    type does."""
     path, wide = kinds[0]
     for other_path, other in kinds[1:]:
         family = next((types for types in _WIDENING if wide in types and other in types), None)
@@ -120,10 +118,8 @@ def read_group(reader: DataFrameReader, files: list[FileColumns], declared: T.St
 
 
 def union_groups(groups: Sequence[Group], declared: T.StructType | None) -> DataFrame:
-    """Join the rows of all groups, with the columns `declared`, or else all columns in their widest types.
-
-    Raises SourceError if no type holds all values of a column.
-    """
+    """Join the rows of all groups, with the columns `declared`, or else all columns in their widest types. Raises SourceError if no type
+    holds all values of a column."""
     fields = declared.fields if declared is not None else [field for group in groups for field in group.rows.schema]
     names = {field.name.lower(): field.name for field in reversed(fields)}
     selections: list[list[Column]] = [[] for _ in groups]

@@ -110,12 +110,11 @@ def commit(
     sources: Sources | None = None,
     raw_rows: Collection[str] = (),
 ) -> Manifest:
-    """Publish `manifest`, with the summary of `sources`, in the folder `root` and return the manifest that is now there:
-    ours, or an equal earlier one.
+    """Publish `manifest`, with the summary of `sources`, in the folder `root` and return the manifest that is now there: ours, or an equal
+    earlier one.
 
     The files of `row_groups` and `raw_rows`, and those that `quarantine` gives the rows of, are those that count, by their paths relative
-    to `root`. Raises DatasetError if rows do not balance, or if an earlier one has the same inputs and another content.
-    """
+    to `root`. Raises DatasetError if rows do not balance, or if an earlier one has the same inputs and another content."""
     quarantine = quarantine or {}
     if manifest.balance:
         check_balance(manifest.balance, sum(group.rows for group in row_groups), sum(quarantine.values()))
@@ -167,10 +166,8 @@ def remove_attempt(filesystem: FileSystem, root: str, attempt: str) -> None:
 
 
 def remove_debris(filesystem: FileSystem, root: str) -> None:
-    """Remove the files of dead attempts: those that no manifest names and that have not been written to for a day.
-
-    Removes nothing if the manifest cannot be read, since it may name any of them.
-    """
+    """Remove the files of dead attempts: those that no manifest names and that have not been written to for a day. Removes nothing if the
+    manifest cannot be read, since it may name any of them."""
     try:
         manifest = read_manifest(filesystem, root)
     except DatasetError as error:

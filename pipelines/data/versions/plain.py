@@ -29,8 +29,7 @@ def open_parquet(path: str, target: str, split: str = "train", classes: int | No
 
     Its digest covers names, sizes and footers, not the rows: only footers are read. So it covers the values as far as their compressed size
     or the statistics in a footer, such as each column's least and greatest value, show them. Raises DatasetError if there is no file, the
-    files' columns differ, or a column is not a number.
-    """
+    files' columns differ, or a column is not a number."""
     filesystem, root = storage.locate(path)
     files = [
         entry for entry in storage.entries(filesystem, root, recursive=True) if entry.type == FileType.File and entry.extension == "parquet"
@@ -131,11 +130,8 @@ def commit_arrays(
     row_group_bytes: int = 16 * 2**20,
     **manifest_fields: Any,
 ) -> Version:
-    """Write the only version of the dataset's folder `path`, and open it.
-
-    A split is a list of parts, a part an array of shape (rows, …) for each encoder's column. `manifest_fields` are fields of the
-    manifest. Raises DatasetError if the folder holds other rows already.
-    """
+    """Write the only version of the dataset's folder `path`, and open it. A split is a list of parts, a part an array of shape (rows, …)
+    for each encoder's column. `manifest_fields` are fields of the manifest. Raises DatasetError if the folder holds other rows already."""
     filesystem, folder = storage.locate(path)
     root = f"{folder}/{VERSION}"
     columns = tensor_columns(encoders)

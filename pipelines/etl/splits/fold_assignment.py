@@ -59,10 +59,8 @@ def divide_into_folds(rows: DataFrame, split: Split) -> DividedRows:
 
 
 def add_folds(rows: DataFrame, split: ByFold) -> tuple[DataFrame, str]:
-    """The rows with a column of FOLDS for each repeat, and a line about values that some fold does not have.
-
-    Raises SourceError if `stratify` names a column with too many values, or with several in a group.
-    """
+    """The rows with a column of FOLDS for each repeat, and a line about values that some fold does not have. Raises SourceError if
+    `stratify` names a column with too many values, or with several in a group."""
     note = ""
     for repeat, name in enumerate(FOLDS[: split.repeats]):
         share = hash_share(f"fold {split.seed} {repeat}", split_hash(rows, split))

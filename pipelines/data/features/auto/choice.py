@@ -82,9 +82,8 @@ def target_columns(dataset: Dataset) -> tuple[str, ...]:
 
 
 def choose(dataset: Dataset, named: Collection[str], sample: pa.Table) -> Choice:
-    """Choose encoders by a sample of the training split, which has the columns of `auto` and of the target.
-
-    `named` are the features that the config names, which are not left out."""
+    """Choose encoders by a sample of the training split, which has the columns of `auto` and of the target. `named` are the features that
+    the config names, which are not left out."""
     autos = auto_columns(dataset)
     facts = {name: ColumnFacts(convert_column(column, sample.column(column))) for name, column in autos.items()}
     targets = [ColumnFacts(convert_column("", sample.column(column))) for column in target_columns(dataset)]

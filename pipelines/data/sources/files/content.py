@@ -117,10 +117,8 @@ def _line_start(stream: pa.NativeFile, offset: int) -> int:
 
 
 def package_folder(path: str) -> Path:
-    """The folder of the package of package://name/file, found without importing it, which would run it.
-
-    Raises SourceError if it is not installed, or not in a folder.
-    """
+    """The folder of the package of package://name/file, found without importing it, which would run it. Raises SourceError if it is not
+    installed, or not in a folder."""
     name = path.removeprefix(PACKAGE).partition("/")[0]
     try:
         spec = find_spec(name) if name.isidentifier() else None

@@ -51,10 +51,8 @@ def mark_faults(
     reason: Column,
     key_columns: Sequence[Column] = (),
 ) -> DataFrame:
-    """The `columns`, which the `schema` describes, the fault and origin of each record that is not sound, and `key_columns`.
-
-    Where a record is not sound, `reason` is not NULL.
-    """
+    """The `columns`, which the `schema` describes, the fault and origin of each record that is not sound, and `key_columns`. Where a record
+    is not sound, `reason` is not NULL."""
     missing = [
         F.when(columns[field.name].isNull(), F.lit(f"NULL in {field.name}, which is NOT NULL")) for field in schema if not field.nullable
     ]

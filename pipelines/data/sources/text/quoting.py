@@ -143,10 +143,8 @@ def _may_open_and_close(data: bytes, quotes: np.ndarray, quoting: Quoting) -> tu
 
 
 def stray_quotes(data: bytes, quotes: np.ndarray, quoting: Quoting) -> np.ndarray:
-    """Offsets of the quotes that are neither at the start or end of a value nor beside another quote.
-
-    Every second quote opens a value. If the quote before it is adjacent, the pair is an escaped quote inside a value.
-    """
+    """Offsets of the quotes that are neither at the start or end of a value nor beside another quote. Every second quote opens a value. If
+    the quote before it is adjacent, the pair is an escaped quote inside a value."""
     opening, closing = quotes[0::2], quotes[1::2]
     return np.concatenate(
         [opening[~_may_open_and_close(data, opening, quoting)[0]], closing[~_may_open_and_close(data, closing, quoting)[1]]]

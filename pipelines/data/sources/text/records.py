@@ -93,8 +93,7 @@ def cut(blocks: Iterable[bytes], dialect: Dialect, path: str, start: bool = True
 
     With `start` the blocks are the beginning of a file, with byte order mark and header, and with `end` its end. Raises SourceError for a
     header with other columns, one that lies behind the blocks, a record larger than RECORD_BYTES, and text that is not in a declared
-    encoding other than UTF-8.
-    """
+    encoding other than UTF-8."""
     lines, header, is_open = 0, dialect.header and start, False
     skip = dialect.skip if start else 0
     for data, line_ends, ends in _complete(_as_utf8(blocks, dialect.encoding, path, start), dialect, path, skip):

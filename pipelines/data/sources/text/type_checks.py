@@ -39,9 +39,7 @@ def pattern(kind: DataType) -> str:
 
 def number(text: Column, kind: DataType, options: Mapping[str, str]) -> Column:
     """The text as a number; NULL if it is NULL, or out of range, and for some texts that are no numbers: `is_refused` tells of all.
-
-    `options` are those of the table, in lower case, which may name texts for NaN and infinity.
-    """
+    `options` are those of the table, in lower case, which may name texts for NaN and infinity."""
     cast = text.try_cast(kind)
     if not isinstance(kind, FloatType | DoubleType):
         return cast
