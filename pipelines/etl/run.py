@@ -39,6 +39,7 @@ from pipelines.spark.ambient_settings import check_executors
 from pipelines.spark.job_endings import driver_errors, stop_tasks
 from pipelines.spark.session import restored_settings, session, temporary_cache
 from pipelines.spark.stages import Stages, event_log, spark_stages
+from pipelines.tracking.job_runs import EtlRun
 
 log = logging.getLogger(__name__)
 
@@ -102,14 +103,7 @@ def _make_version(
             with suppress(SystemExit), signals.admitted():  # a signal skips the rest, but is no failure
                 with _errors_as_warnings(attempt.root):
                     _sweep(attempt, folder)
-                survey = _survey(manifest, sources, attempts[0], stages)
-                with _errors_as_warnings(attempt.root):
-                    tracked.finish(manifest, stages.seconds, survey.spark)
-                with _errors_as_warnings(attempt.root):
-                    files = page(survey) if page is not None else {}
-                    tracked.log_texts(files)
-                    pages = [tracked.artifact_page(name) for name in files if name.endswith(".html")]
-                    tracked.describe(tracking.describe_etl(attempts[0].config, manifest, sum(stages.seconds.values()), *pages[:1]))
+                _show_version(tracked, manifest, _survey(manifest, sources, attempts[0], stages), page, attempt.root)
             mark_done()
             signals.forget()
     stages.log_seconds()
@@ -125,6 +119,17 @@ def _survey(manifest: Manifest, sources: Sources, written: WrittenAttempt, stage
     page_data = summary.samples, summary.contents, refused, stages.seconds
     spark, events = spark_stages(stages.spark, stages.spans), event_log(stages.spark)
     return Survey(written.config, manifest, sources, *page_data, spark, events, summary.values)
+
+
+def _show_version(tracked: EtlRun, manifest: Manifest, survey: Survey, page: Page | None, root: str) -> None:
+    """Log a committed version to its run in MLflow, with the page about the data."""
+    with _errors_as_warnings(root):
+        tracked.finish(manifest, survey.seconds, survey.spark)
+    with _errors_as_warnings(root):
+        files = page(survey) if page is not None else {}
+        tracked.log_texts(files)
+        pages = [tracked.artifact_page(name) for name in files if name.endswith(".html")]
+        tracked.describe(tracking.describe_etl(survey.config, manifest, sum(survey.seconds.values()), *pages[:1]))
 
 
 def _check_output_is_outside(config: Config, tables: RawTables) -> None:

@@ -20,8 +20,6 @@ _SECOND_COMPILER = (
 )
 """How often Java runs a method before it compiles it a second time, with all optimizations: thirty times its defaults. With these, the
 second compiler took a third of Java's processor time for a small ETL; what a large table runs for every row soon reaches either."""
-
-
 SHORT_JOB_OPTIONS = (_COLLECTOR, *_SECOND_COMPILER)
 
 

@@ -64,6 +64,8 @@ class Encoder(ABC, Generic[Settings]):
     """What `needs` says, unless it depends on the settings."""
     placeholder: ClassVar[Mapping[str, Any]] = {}
     """What `placeholder_state` gives, unless it depends on the number of classes."""
+    has_classes_in_values: ClassVar[bool] = False
+    """Whether a value is many classes, as of a mask. ETL then counts them once the rows of the training split are encoded."""
 
     def __init__(self, settings: Settings, state: dict[str, Any]) -> None:
         self.settings = settings
@@ -141,11 +143,6 @@ class Encoder(ABC, Generic[Settings]):
     def classes(self) -> tuple[str, ...]:
         """Names of the classes that the encoded numbers stand for; empty if they are no classes."""
         return tuple(self.state.get("classes", ()))
-
-    @property
-    def has_classes_in_values(self) -> bool:
-        """Whether a value is many classes, as of a mask. ETL then counts them once the rows of the training split are encoded."""
-        return False
 
     @property
     def class_counts(self) -> tuple[int, ...]:

@@ -1,5 +1,5 @@
-"""The Spark type of a column of texts: by the grammar of numbers of `pipelines.data.sources.text.type_checks`, and by the formats of numbers
-and dates that the query makes some of; and that of values which have types of their own, as those of JSON have."""
+"""The Spark type of a column of texts: by the grammar of numbers of `pipelines.data.sources.text.type_checks`, and by the formats of
+numbers and dates that the query makes some of; and that of values which have types of their own, as those of JSON have."""
 
 import re
 from collections import Counter
