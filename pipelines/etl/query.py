@@ -27,6 +27,22 @@ from pipelines.etl.windows import add_windows, check_columns_read
 from pipelines.runtime.compat.spark import jvm, query_execution, sql_parser
 from pipelines.spark.plans import JavaObject, items, kind, nodes
 
+# The nodes of statements that only read, in unresolved plans of Spark's parser.
+_READING_NODES = {
+    "Aggregate", "AsOfJoin", "Distinct", "Except", "Filter", "Generate", "GlobalLimit", "Intersect", "Join", "LateralJoin", "LocalLimit",
+    "LocalRelation", "Offset", "OneRowRelation", "PipeOperator", "Pivot", "Project", "Repartition", "RepartitionByExpression", "Sample",
+    "Sort", "SubqueryAlias", "Tail", "Union", "UnresolvedHaving", "UnresolvedHint", "UnresolvedInlineTable", "UnresolvedRelation",
+    "UnresolvedSubqueryColumnAliases", "UnresolvedTVFAliases", "UnresolvedTableValuedFunction", "UnresolvedWith", "Unpivot", "Window",
+    "WithWindowDefinition",
+}  # fmt: skip
+_VARIABLE = re.compile(r"\$\{(?:env|system|spark|sparkconf|hiveconf|hivevar):[^}]*\}")
+"""Text that Spark would replace by a value of the machine."""
+# The nodes of queries that cost no more than reading their tables.
+_CHEAP_NODES = {
+    "Project", "Filter", "Union", "SubqueryAlias", "View", "LogicalRelation", "InMemoryRelation", "LocalRelation", "LogicalRDD", "Range",
+}  # fmt: skip
+_NODES_OF_ONE_TABLE = _CHEAP_NODES - {"Union", "LocalRelation", "Range"}
+
 
 def analyse(spark: SparkSession, config: Config, tables: RawTables) -> tuple[str, ...]:
     """Warnings of expressions whose result may vary, each with its key in the config; `tables` are the config's.
@@ -80,24 +96,6 @@ def _place_warnings(spark: SparkSession, plan: JavaObject, tables: RawTables) ->
             )
         if "modificationTime" in names:
             yield "modificationTime is another one where the files are copied to, and so is the dataset; leave it out"
-
-
-# The nodes of statements that only read, in unresolved plans of Spark's parser.
-_READING_NODES = {
-    "Aggregate", "AsOfJoin", "Distinct", "Except", "Filter", "Generate", "GlobalLimit", "Intersect", "Join", "LateralJoin", "LocalLimit",
-    "LocalRelation", "Offset", "OneRowRelation", "PipeOperator", "Pivot", "Project", "Repartition", "RepartitionByExpression", "Sample",
-    "Sort", "SubqueryAlias", "Tail", "Union", "UnresolvedHaving", "UnresolvedHint", "UnresolvedInlineTable", "UnresolvedRelation",
-    "UnresolvedSubqueryColumnAliases", "UnresolvedTVFAliases", "UnresolvedTableValuedFunction", "UnresolvedWith", "Unpivot", "Window",
-    "WithWindowDefinition",
-}  # fmt: skip
-_VARIABLE = re.compile(r"\$\{(?:env|system|spark|sparkconf|hiveconf|hivevar):[^}]*\}")
-"""Text that Spark would replace by a value of the machine."""
-# The nodes of queries that cost no more than reading their tables.
-_CHEAP_NODES = {
-    "Project", "Filter", "Union", "SubqueryAlias", "View", "LogicalRelation", "InMemoryRelation", "LocalRelation", "LogicalRDD", "Range",
-}  # fmt: skip
-
-_NODES_OF_ONE_TABLE = _CHEAP_NODES - {"Union", "LocalRelation", "Range"}
 
 
 def check_query(spark: SparkSession, sql: str, tables: Collection[str]) -> None:

@@ -19,6 +19,9 @@ Item = TypeVar("Item")
 _JOIN_SECONDS = 0.01
 CLOSE_SECONDS = 30.0
 """Longest wait for a thread that reads from a store which does not answer."""
+# Created here and not in a thread: it walks the list of loaded libraries, whose lock it holds while it waits for Python's. A thread
+# that imports a compiled module meanwhile holds Python's lock and waits for the list's, both of them for ever.
+_CONTROLLER = ThreadpoolController()
 
 
 class Producer(Generic[Item]):
@@ -72,11 +75,6 @@ def _end(thread: Thread, ready: "queue.Queue[Any]", stop: Event) -> None:
         if time.monotonic() > deadline:
             log.warning("a read of the dataset has not ended in %.0f s, and is left alone", CLOSE_SECONDS)
             return
-
-
-# Created here and not in a thread: it walks the list of loaded libraries, whose lock it holds while it waits for Python's. A thread
-# that imports a compiled module meanwhile holds Python's lock and waits for the list's, both of them for ever.
-_CONTROLLER = ThreadpoolController()
 
 
 def limit_openmp_threads() -> None:

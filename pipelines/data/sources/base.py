@@ -17,6 +17,9 @@ from pipelines.data.versions.raw_inputs import SourceFile
 from pipelines.errors import ConfigError
 
 Settings = TypeVar("Settings", bound=TableSettings)
+Work = TypeVar("Work")
+# Most bytes of merged small batches.
+BATCH_BYTES, BATCHES = 4 * 2**20, 1_000
 
 
 @dataclass(frozen=True)
@@ -88,11 +91,6 @@ def raw_tables(source: Source) -> RawTables:
         except ValueError as error:
             raise ConfigError(f"source.tables.{name}.format: {error}") from error
     return tables
-
-
-Work = TypeVar("Work")
-# Most bytes of merged small batches.
-BATCH_BYTES, BATCHES = 4 * 2**20, 1_000
 
 
 def distribute(

@@ -51,6 +51,18 @@ from pipelines.errors import ConfigError
 
 CellSettings = TypeVar("CellSettings", bound=Table)
 _ROWS_PER_BATCH = 2_000
+_BITS: dict[type[DataType], int] = {ByteType: 8, ShortType: 16, IntegerType: 32, LongType: 64}
+TYPES: tuple[type[DataType], ...] = (
+    *(ByteType, ShortType, IntegerType, LongType, FloatType, DoubleType, DecimalType, BooleanType),
+    *(StringType, BinaryType, DateType, TimestampType, TimestampNTZType),
+)
+"""The types of columns that cells can be converted to."""
+_EXACT = 2**53
+"""Below it, a float of Excel's is exactly the whole number that was typed."""
+_NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?|[+-]?\.[0-9]+", re.ASCII)
+_LARGEST_FLOAT = 3.4028235677973366e38
+"""From here on, a number is rounded to an infinite float of 32 bits."""
+_RECORD_LENGTH = 10_000
 
 
 class CellTable(FileTable[CellSettings]):
@@ -107,20 +119,6 @@ def _read(reader: FileReader, columns: StructType, schema: pa.Schema, work: tupl
     while batch := list(islice(rows, _ROWS_PER_BATCH)):
         lines, values = zip(*batch, strict=True)
         yield to_record_batch(values, lines, columns, schema, number, name)
-
-
-_BITS: dict[type[DataType], int] = {ByteType: 8, ShortType: 16, IntegerType: 32, LongType: 64}
-TYPES: tuple[type[DataType], ...] = (
-    *(ByteType, ShortType, IntegerType, LongType, FloatType, DoubleType, DecimalType, BooleanType),
-    *(StringType, BinaryType, DateType, TimestampType, TimestampNTZType),
-)
-"""The types of columns that cells can be converted to."""
-_EXACT = 2**53
-"""Below it, a float of Excel's is exactly the whole number that was typed."""
-_NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?|[+-]?\.[0-9]+", re.ASCII)
-_LARGEST_FLOAT = 3.4028235677973366e38
-"""From here on, a number is rounded to an infinite float of 32 bits."""
-_RECORD_LENGTH = 10_000
 
 
 class MisfitError(ValueError):

@@ -28,6 +28,10 @@ ALIKE = "alike"
 UNREADABLE = {"time32[ms]": "int32", "time64[us]": "int64", "time64[ns]": "int64", "float16": "float32"}
 """Kinds of columns that Spark does not read, and what to write instead."""
 _UNITS = {"milliseconds": "ms", "microseconds": "us", "nanoseconds": "ns"}
+# The best codecs stay far below on real columns; dictionaries and run lengths do not count as compression here.
+CHUNK_BYTES, COMPRESSION = 256 * 2**20, 1000
+_READER = re.compile(r"org\.apache\.parquet|datasources\.parquet")
+"""Packages of Spark's Parquet reader, in a Java stack trace."""
 
 
 @dataclass(frozen=True)
@@ -184,12 +188,6 @@ def _kind(leaf: pq.ColumnSchema) -> str:
             return str(leaf.physical_type)
         case other:
             return str(other).lower()
-
-
-# The best codecs stay far below on real columns; dictionaries and run lengths do not count as compression here.
-CHUNK_BYTES, COMPRESSION = 256 * 2**20, 1000
-_READER = re.compile(r"org\.apache\.parquet|datasources\.parquet")
-"""Packages of Spark's Parquet reader, in a Java stack trace."""
 
 
 def check_rows(spark: SparkSession, rows: DataFrame) -> int:

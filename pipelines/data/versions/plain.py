@@ -21,6 +21,8 @@ from pipelines.errors import ConfigError, CorruptError, DatasetError
 
 _FOOTER_END = 8
 """Bytes behind a footer: its length, and Parquet's mark."""
+# ETL names versions by their inputs, and attempts by a random name; here there is one of each per path.
+VERSION, ATTEMPT = "0" * 12, "a"
 
 
 def open_parquet(path: str, target: str, split: str = "train", classes: int | None = None) -> Version:
@@ -117,10 +119,6 @@ def _column(field: pa.Field, target: str, path: str, classes: int | None) -> Ten
 
 def _names(columns: tuple[TensorColumn, ...]) -> str:
     return name_list([f"{column.name} {column.dtype}" for column in columns])
-
-
-# ETL names versions by their inputs, and attempts by a random name; here there is one of each per path.
-VERSION, ATTEMPT = "0" * 12, "a"
 
 
 def commit_arrays(

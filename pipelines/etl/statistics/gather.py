@@ -44,6 +44,8 @@ from pipelines.etl.statistics.partition import (
 COUNTS_ON_DRIVER = 2_000_000
 # Spark then returns only the most frequent values: at least this many for each column, or more for a larger `max_size`.
 DISTINCT_ON_DRIVER = 1_000_000
+Collected = tuple[dict[str, Any], bool, pa.Table, dict[str, int]]
+"""The summaries by column, whether a key repeats, the counts of values, and how many different ones the columns have that lack some."""
 
 
 @dataclass(frozen=True)
@@ -114,10 +116,6 @@ def gather(rows: DataFrame, dataset: Dataset, missing_in: Collection[str] = (), 
     refused = summaries.get(REASON, {})
     missing = dict(zip(missing_in, summaries[MISSING], strict=True)) if summaries.get(MISSING) else {}
     return RowSummary(by_split, refused, statistics, schema, samples, **contents, values=values, missing=missing, keys_repeat=keys_repeat)
-
-
-Collected = tuple[dict[str, Any], bool, pa.Table, dict[str, int]]
-"""The summaries by column, whether a key repeats, the counts of values, and how many different ones the columns have that lack some."""
 
 
 def _collect(task_results: DataFrame, dataset: Dataset, most: int) -> Collected:

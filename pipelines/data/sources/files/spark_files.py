@@ -18,6 +18,7 @@ from pipelines.errors import SourceError
 from pipelines.runtime.compat.spark import count_input_files, input_files, jvm
 
 _LEAVING_OUT = {"pathglobfilter", "modifiedbefore", "modifiedafter"}
+_COLUMNS = "path string, modificationTime timestamp, length bigint, content binary"
 
 
 class SparkFiles(FileTable[Table]):
@@ -48,9 +49,6 @@ def check_names(place: str, paths: list[str], encoding: str) -> None:
             f"{place}: Java takes file names for {encoding} and cannot read {path}; start spark-submit with the environment variable "
             "LC_ALL=C.UTF-8"
         )
-
-
-_COLUMNS = "path string, modificationTime timestamp, length bigint, content binary"
 
 
 class BinaryFile(SparkFiles):

@@ -30,6 +30,11 @@ from pipelines.data.sources.text.text_table import Examiner, TextTable, encoding
 from pipelines.data.sources.text.type_checks import DIGITS, Values, any_misfit, first_misfit, pattern
 
 _NOT_JSON = ("allowsinglequotes", "allowunquotedfieldnames", "allowcomments")
+LARGE_NUMBER = r'[eE]\+?[0-9]{2}|[0-9]{29}|"[+-]?(?:INF|Inf)'
+"""In the text of every record with a float that Spark reads as infinite. For RE2, as the next."""
+STRANGE_DECIMAL = rf'"[0-9+.eE,-]*(?:[0-9][0-9+.eE,-]*,|,[0-9+.eE,-]*[0-9])[0-9+.eE,-]*"|"[0-9+.eE,-]*\\u|{DIGITS}'
+"""In the text of every record with a decimal in quotes that has commas or digits of other scripts."""
+Leaf = Callable[[Column, T.DataType], Column | None]
 
 
 class Json(TextTable):
@@ -85,13 +90,6 @@ def _array_schema(schema: T.StructType) -> T.StructType:
     """The schema of an array of a record's columns, before an element that marks its end."""
     element = T.StructType([*schema, T.StructField(END, T.IntegerType())])
     return T.StructType([T.StructField(VALUES, T.ArrayType(element)), T.StructField(CORRUPT, T.StringType())])
-
-
-LARGE_NUMBER = r'[eE]\+?[0-9]{2}|[0-9]{29}|"[+-]?(?:INF|Inf)'
-"""In the text of every record with a float that Spark reads as infinite. For RE2, as the next."""
-STRANGE_DECIMAL = rf'"[0-9+.eE,-]*(?:[0-9][0-9+.eE,-]*,|,[0-9+.eE,-]*[0-9])[0-9+.eE,-]*"|"[0-9+.eE,-]*\\u|{DIGITS}'
-"""In the text of every record with a decimal in quotes that has commas or digits of other scripts."""
-Leaf = Callable[[Column, T.DataType], Column | None]
 
 
 def has_floats(kind: T.DataType) -> bool:
