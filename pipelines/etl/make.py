@@ -81,13 +81,7 @@ class FittedRows:
 
 
 def make(
-    spark: SparkSession,
-    config: Config,
-    sources: Sources,
-    tables: RawTables,
-    warnings: tuple[str, ...],
-    attempt: Attempt,
-    stages: Stages,
+    spark: SparkSession, config: Config, sources: Sources, tables: RawTables, warnings: tuple[str, ...], attempt: Attempt, stages: Stages
 ) -> WrittenAttempt:
     """Write the attempt's files. `warnings` are those of `analyse`. `tables` are the tables that the `sources` were computed from. Raises
     the LockstepErrors of its stages."""

@@ -66,13 +66,7 @@ def run(config: Config, page: Page | None = None) -> Manifest:
 
 
 def _make_version(
-    spark: SparkSession,
-    config: Config,
-    tables: RawTables,
-    before: Sources,
-    warnings: tuple[str, ...],
-    stages: Stages,
-    page: Page | None,
+    spark: SparkSession, config: Config, tables: RawTables, before: Sources, warnings: tuple[str, ...], stages: Stages, page: Page | None
 ) -> Manifest:
     """Make the version. Packed or parsed tables stay in Spark's cache."""
     with stages("checksums"):

@@ -11,17 +11,7 @@ its last.
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
-from pyspark.sql.types import (
-    ArrayType,
-    DateType,
-    DoubleType,
-    FloatType,
-    MapType,
-    NumericType,
-    StructType,
-    TimestampNTZType,
-    TimestampType,
-)
+from pyspark.sql.types import ArrayType, DateType, DoubleType, FloatType, MapType, NumericType, StructType, TimestampNTZType, TimestampType
 from pyspark.sql.window import WindowSpec
 
 from pipelines.config.dataset.dataset import ByFold, ByFraction, Split

@@ -99,11 +99,7 @@ class Terms(Encoder["TermsSettings"]):
                 f"column {inputs[0].name} has no term that {settings.min_count} texts of the training split have; lower min_count, or use "
                 "another column"
             )
-        return {
-            "terms": frequent["value"].to_pylist(),
-            "documents": frequent["count"].to_pylist(),
-            "texts": inputs[0].statistics.values,
-        }
+        return {"terms": frequent["value"].to_pylist(), "documents": frequent["count"].to_pylist(), "texts": inputs[0].statistics.values}
 
     def __init__(self, settings: TermsSettings, state: dict[str, Any]) -> None:
         super().__init__(settings, state)

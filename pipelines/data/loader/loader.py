@@ -188,12 +188,7 @@ class Loader:
         epoch = Epoch(self.order, self._reader.group_rows, number)
         shards = {shard: epoch.shard(shard) for shard in owned_shards}
         windows = Windows(
-            self._reader,
-            self._memory,
-            shards,
-            step * self.order.microbatch,
-            ahead_bytes=self._prefetch_bytes // 2,
-            threads=self._threads,
+            self._reader, self._memory, shards, step * self.order.microbatch, ahead_bytes=self._prefetch_bytes // 2, threads=self._threads
         )
         with closing(windows):
             for chunk in chunks(epoch, shards, windows, step, self._chunk_bytes):

@@ -13,18 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from pipelines.data.sources.text.json_keys import Names, examine_keys, key_names
-from pipelines.data.sources.text.parsed import (
-    CORRUPT,
-    END,
-    LARGE,
-    OWN_OPTIONS,
-    PERMISSIVE,
-    REREAD,
-    STRANGE,
-    TEXT,
-    VALUES,
-    sound_record,
-)
+from pipelines.data.sources.text.parsed import CORRUPT, END, LARGE, OWN_OPTIONS, PERMISSIVE, REREAD, STRANGE, TEXT, VALUES, sound_record
 from pipelines.data.sources.text.records import Dialect
 from pipelines.data.sources.text.text_table import Examiner, TextTable, encoding_name, is_on
 from pipelines.data.sources.text.type_checks import DIGITS, Values, any_misfit, first_misfit, pattern
