@@ -56,7 +56,6 @@ def check_rows_left(handed_on: Mapping[str, int], query_rows: int, refused: Mapp
 
 
 def share_text(parsed: int, refused: Mapping[str, int]) -> str:
-    """The share of parsed rows that were refused, in words."""
     total = sum(refused.values())
     return f"{total:,} of {parsed:,} rows were refused ({total / max(parsed, 1):.2%})"
 

@@ -59,7 +59,6 @@ def describe_version(
 
 
 def column_profile(statistics: Statistics) -> dict[str, Any]:
-    """A profile of a raw column, for JSON."""
     profile: dict[str, Any] = {"rows": statistics.rows, "nulls": statistics.nulls}
     if statistics.mean is not None:
         profile |= {name: getattr(statistics, name) for name in ("mean", "deviation", "minimum", "maximum")}
@@ -106,7 +105,6 @@ def version_summary(config: Config, manifest: Manifest) -> str:
 
 
 def describe_folds(folds: Folds) -> str:
-    """The number of folds and their sizes in words."""
     sizes = [rows for counts in folds.rows.values() for rows in counts]
     repeats = len(folds.rows)
     times = f", {repeats} times" if repeats > 1 else ""

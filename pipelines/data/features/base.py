@@ -150,6 +150,21 @@ class Encoder(ABC, Generic[Settings]):
         return tuple(self.state.get("counts", ()))
 
 
+class ListEncoder(Encoder[Settings]):
+    """Base class of encoders to the numbers of texts in a list, which the state has under `list_name`; the first has `first_number`."""
+
+    list_name: ClassVar[str]
+    first_number: ClassVar[int] = 0
+
+    def __init__(self, settings: Settings, state: dict[str, Any]) -> None:
+        super().__init__(settings, state)
+        self._texts = pa.array(state[self.list_name], pa.string())
+
+    def decode(self, values: np.ndarray) -> np.ndarray:
+        """The texts of numbers; None for the numbers before the first."""
+        return np.array([*[None] * self.first_number, *self.state[self.list_name]], dtype=object)[values]
+
+
 class Packer(Encoder[Settings]):
     """An encoder that packs documents into windows: `encode` gives a list of tokens for each row, and `windows` cuts these lists into
     values of the tensor column. ETL passes all lists of a part file, in their order; the served model passes one row at a time."""

@@ -134,7 +134,6 @@ def null_invalid(values: pa.Array) -> pa.Array:
 
 
 def null_rows(values: pa.Array, is_null: np.ndarray) -> pa.Array:
-    """The values, with NULL in these rows."""
     return values.take(pa.array(np.arange(len(values)), mask=is_null))
 
 

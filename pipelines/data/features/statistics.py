@@ -153,7 +153,6 @@ class Accumulator:
             self._sample.add(values, order)
 
     def _count(self) -> None:
-        """Count the rows that have not been counted yet."""
         if not self._uncounted:
             return
         counted = pc.value_counts(pa.chunked_array(self._uncounted))

@@ -36,8 +36,6 @@ _READER = re.compile(r"org\.apache\.parquet|datasources\.parquet")
 
 @dataclass(frozen=True)
 class FileColumns:
-    """The columns of one file."""
-
     path: str
     leaves: dict[str, dict[str, str]]
     """By column, in the file's order: the kind of each of its leaves. A column that is not nested has one leaf, of its name."""
@@ -241,7 +239,6 @@ def damage(spark: SparkSession, names: list[str]) -> str:
 
 
 def _find_damage(paths: list[str]) -> Iterator[pa.RecordBatch]:
-    """The problems of the files that cannot be decoded."""
     problems = []
     for path in paths:
         try:

@@ -88,7 +88,6 @@ def summary_line(messages: list[str]) -> str:
 
 
 def sql_position(message: str) -> str:
-    """The position in the query, as Spark marks it."""
     match = SQL_CONTEXT.search(message) or re.search(r"\(?line (\d+),? pos(?:ition)? (\d+)()", message)
     return f" (line {match[1]}, position {match[2]}{': ' if match[3] else ''}{match[3][:200]})" if match else ""
 
@@ -133,7 +132,6 @@ def _table_prefix(messages: list[str], source: Source) -> str:
 
 
 def _key_of_shown_sql(message: str, source: Source) -> str:
-    """The key of the SQL whose line Spark shows."""
     context = SQL_CONTEXT.search(message)
     keys = {"source.query": source.sql, **{f"source.expect.{name}": condition for name, condition in source.expect.items()}}
     matching = [key for key, sql in keys.items() if context and context[3] in sql]
@@ -174,7 +172,6 @@ def _remedy(messages: list[str]) -> str:
 
 @contextmanager
 def naming_table(name: str) -> Iterator[None]:
-    """Adds the table's name to a SourceError."""
     try:
         yield
     except SourceError as error:

@@ -156,7 +156,6 @@ def sources_path(root: str, attempt: str) -> str:
 
 
 def remove_attempt(filesystem: FileSystem, root: str, attempt: str) -> None:
-    """Remove all files of an attempt."""
     for kind in FOLDERS:
         storage.remove_folder(filesystem, f"{root}/{kind}-{attempt}")
     for kind in FILES:

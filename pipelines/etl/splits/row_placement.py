@@ -273,9 +273,8 @@ def split_by_time(rows: DataFrame, split: ByTime) -> Column:
             f"dataset.split: column {split.time} is {kind.simpleString()}; validation ({split.validation}) and test ({split.test}) "
             "must be two of its values, in this order"
         )
-    time = F.col(quote_name(split.time))
-    train, validation, test = range(len(SPLITS))
-    return F.when(time < limits[0], train).when(time < limits[1], validation).when(time.isNotNull(), test)
+    time = exact_column(split.time)
+    return F.when(time < limits[0], TRAIN).when(time < limits[1], VALIDATION).when(time.isNotNull(), TEST)
 
 
 def time_fold(rows: DataFrame, split: ByTimeFold) -> Column:
@@ -287,7 +286,7 @@ def time_fold(rows: DataFrame, split: ByTimeFold) -> Column:
             f"dataset.split.fold_starts: column {split.time} is {kind.simpleString()}; give values of it, each later than the one before "
             f"(got {', '.join(split.fold_starts)})"
         )
-    time = F.col(quote_name(split.time))
+    time = exact_column(split.time)
     return F.when(time.isNotNull(), sum((F.when(time >= start, 1).otherwise(0) for start in starts), F.lit(1)))
 
 

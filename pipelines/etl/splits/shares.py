@@ -79,8 +79,6 @@ def row_shares(rows: Mapping[int, int]) -> dict[str, float]:
 
 
 def is_notable(requested: Mapping[str, float], actual: Mapping[str, float], rows: int = 0) -> bool:
-    """Whether a difference is to be reported."""
-
     def is_large(share: float, difference: float) -> bool:
         return difference > min(SAID, max(SAID_OF_ASKED * share, _chance_error(share, rows)))
 

@@ -44,8 +44,6 @@ class Cuts:
 
 @dataclass(frozen=True)
 class Stratum:
-    """The rows of one value."""
-
     number: int
     """Hash of the value, as in STRATUM."""
     text: str
@@ -135,8 +133,8 @@ def describe_missing(name: str, strata: Sequence[Stratum], counts: Sequence[Sequ
     """A line about the values that some split does not have; empty if there are none."""
     missing = [
         stratum
-        for stratum, of_splits in zip(strata, counts, strict=True)
-        if any(s and not c for s, c in zip(shares, of_splits, strict=True))
+        for stratum, split_counts in zip(strata, counts, strict=True)
+        if any(share and not count for share, count in zip(shares, split_counts, strict=True))
     ]
     if not missing:
         return ""
@@ -165,7 +163,7 @@ def _count_strata(hashes: DataFrame, name: str) -> list[Stratum]:
         number: "NULL" if text is None else "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
         for number, text in texts.items()
     }
-    return [Stratum(number, printable[number], of_ranges) for number, of_ranges in zip(numbers.tolist(), rows, strict=True)]
+    return [Stratum(number, printable[number], rows_by_range) for number, rows_by_range in zip(numbers.tolist(), rows, strict=True)]
 
 
 def _limits(hashes: DataFrame, positions: Sequence[tuple[Stratum, int]]) -> list[int]:

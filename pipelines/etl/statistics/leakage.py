@@ -128,7 +128,6 @@ class ContentSample:
 
 
 def combine_contents(first: list[str], second: list[str]) -> list[str]:
-    """The summary of two partitions together."""
     (hashes, rows), (second_hashes, second_rows) = _unpack(first), _unpack(second)
     return _pack(*_smallest(np.concatenate([hashes, second_hashes]), np.concatenate([rows, second_rows])))
 

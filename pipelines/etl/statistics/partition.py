@@ -113,7 +113,6 @@ def count_name(column: str, need: str) -> str:
 
 
 def summary_batch(summaries: dict[str, Any], counted: dict[str, int]) -> pa.RecordBatch:
-    """The row of each summary."""
     texts = [json.dumps(summary) for summary in summaries.values()]
     return _rows(pa.array(summaries), count=pa.array([counted[column] for column in summaries]), summary=pa.array(texts))
 
@@ -139,7 +138,6 @@ def _combine(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _combine_pair(name: str, first: Any, second: Any) -> Any:
-    """The summary of two partitions together."""
     combiners: dict[str, Callable[[Any, Any], Any]] = {
         ROW: row_sample.merge_samples,
         ALIKE: leakage.combine_contents,

@@ -177,7 +177,6 @@ def settle(choice: Choice, statistics: Mapping[str, Statistics], missing: Mappin
 
 
 def describe_choice(choice: Choice) -> Iterator[str]:
-    """The choice in a line or two."""
     encoders = Counter(choice.dataset.features[name].encoder for name in choice.columns if name in choice.dataset.features)
     if encoders:
         yield f"auto: {', '.join(f'{encoder} {count:,}' for encoder, count in encoders.most_common())}"
@@ -196,7 +195,6 @@ def list_left_out(left_out: Mapping[str, str]) -> str:
 
 
 def _reason_by_all_rows(settings: EncoderSettings, statistics: Statistics, missing: int, is_category: bool) -> str:
-    """Why all rows make the column no feature."""
     counts, filled = statistics.counts, statistics.values
     if not filled:
         return "empty"

@@ -109,7 +109,6 @@ class ColumnFacts:
 
     @cached_property
     def is_whole(self) -> bool:
-        """Whether every value is a whole number."""
         return self.kind == "number" and bool(np.all(self.numbers == np.floor(self.numbers)))
 
     @cached_property
@@ -189,7 +188,6 @@ def has_identifier_name(column: ColumnFacts) -> bool:
 
 
 def has_sentences(column: ColumnFacts) -> bool:
-    """Whether the column has sentences, and no categories."""
     return column.kind == "text" and column.words >= _TEXT_WORDS and column.distinct > 0.2 * len(column.filled)
 
 
@@ -205,7 +203,6 @@ def is_row_number(column: ColumnFacts, rows: int) -> bool:
 
 
 def is_identifier(column: ColumnFacts) -> bool:
-    """Whether the column names rows."""
     if column.kind == "number":
         return has_identifier_name(column) and column.is_unique and column.is_whole
     return column.kind == "text" and not has_sentences(column) and column.distinct > IDENTIFIER_SHARE * len(column.filled)

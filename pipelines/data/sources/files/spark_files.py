@@ -52,10 +52,8 @@ def check_names(place: str, paths: list[str], encoding: str) -> None:
 
 
 class BinaryFile(SparkFiles):
-    def __init__(self, name: str, settings: Table) -> None:
-        super().__init__(name, settings)
-        self._packed_rows: DataFrame | None = None
-        """A row for each file; files are packed once."""
+    _packed_rows: DataFrame | None = None
+    """A row for each file; files are packed once."""
 
     def empty(self, spark: SparkSession) -> DataFrame:
         if any("=" in file.path for file in self.files):

@@ -82,12 +82,10 @@ def _array_schema(schema: T.StructType) -> T.StructType:
 
 
 def has_floats(kind: T.DataType) -> bool:
-    """Whether values of that type contain floats."""
     return _any_in(F.lit(None), kind, _is_infinite) is not None
 
 
 def has_decimals(kind: T.DataType) -> bool:
-    """Whether values of that type contain decimals."""
     return _any_in(F.lit(None), kind, _is_no_decimal) is not None
 
 
@@ -102,7 +100,6 @@ def has_no_decimal(value: Column, kind: T.DataType) -> Column:
 
 
 def decimals_as_text(kind: T.DataType) -> T.DataType:
-    """The type with text in place of each decimal."""
     match kind:
         case T.DecimalType():
             return T.StringType()

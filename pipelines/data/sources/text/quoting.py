@@ -20,8 +20,6 @@ comma, ten lines have so in one case of ten million."""
 
 @dataclass(frozen=True)
 class Quoting:
-    """How values are quoted."""
-
     separator: str
     quote: str
     escape: str
@@ -44,8 +42,6 @@ def quote_offsets(data: bytes, quoting: Quoting) -> np.ndarray:
 
 @dataclass(frozen=True)
 class RecordEnds:
-    """Where the records of some data end."""
-
     offsets: np.ndarray
     """Behind each record."""
     are_sound: bool = False

@@ -52,10 +52,7 @@ Examiner = Callable[[pa.RecordBatch], pa.RecordBatch]
 class TextTable(FileTable[Table]):
     default_ddl: ClassVar[str] = ""
     """The columns of a table without a schema in its config."""
-
-    def __init__(self, name: str, settings: Table) -> None:
-        super().__init__(name, settings)
-        self._packed_rows: DataFrame | None = None
+    _packed_rows: DataFrame | None = None
 
     @property
     def options(self) -> Options:
