@@ -176,11 +176,8 @@ def _write_part(job: WritingJob, batches: Iterator[pa.RecordBatch]) -> Iterator[
                     encoded_pieces[column.name] += _documents(chunk) if encoders.packer else [to_numpy(column, chunk).copy()]
     if report.accepted and report.refused.total() <= job.allowed:
         place, is_train = np.concatenate(places), job.split_index(number) == TRAIN
-        for column in encoders.counted if is_train else ():  # how often each class stands in the values
-            # Row by row, since bincount takes eight bytes for each value.
-            pieces = encoded_pieces[column.name]
-            counts = sum(np.bincount(value.ravel(), minlength=column.cardinality or 0) for piece in pieces for value in piece)
-            report.count_classes(column.name, np.asarray(counts).tolist())
+        for column in encoders.counted if is_train else ():
+            report.count_classes(column.name, _count_values(encoded_pieces[column.name], column.cardinality or 0))
         if encoders.packer:
             ((name, documents),) = encoded_pieces.items()
             report.expected_rows = encoders.packer.window_count(report.accepted, sum(map(len, documents)))
@@ -192,11 +189,17 @@ def _write_part(job: WritingJob, batches: Iterator[pa.RecordBatch]) -> Iterator[
             values, order = sort_rows(place, encoded_pieces)
             _write_rows(job, number, report, values)
             if raw:
-                file = job.new_file(RAW_ROWS, number)
-                with storage.store_errors(f"{job.attempt.root}/{file}"):
-                    write_raw_rows(job.attempt.filesystem, f"{job.attempt.root}/{file}", pa.concat_tables(raw).take(pa.array(order)))
-                report.raw_rows.append(file)
+                report.raw_rows.append(job.new_file(RAW_ROWS, number))
+                path = f"{job.attempt.root}/{report.raw_rows[-1]}"
+                with storage.store_errors(path):
+                    write_raw_rows(job.attempt.filesystem, path, pa.concat_tables(raw).take(pa.array(order)))
     yield report.to_batch()
+
+
+def _count_values(pieces: list[np.ndarray], classes: int) -> list[int]:
+    """How often each class stands in the values: row by row, since bincount takes eight bytes for each value."""
+    counts = sum(np.bincount(values.ravel(), minlength=classes) for piece in pieces for values in piece)
+    return list(np.asarray(counts).tolist())
 
 
 def _documents(lists: pa.ListArray) -> list[np.ndarray]:

@@ -57,17 +57,8 @@ def open_parquet(path: str, target: str, split: str = "train", classes: int | No
         name: encoder.model_copy(update={"state": {"dtype": encoder.column.dtype, "impute": None}})
         for name, encoder in identity_encoders(columns).items()
     }  # with the state that a served model needs: integers and float64 stay what they are
-    digest = content_digest(encoders, groups)
-    manifest = Manifest(
-        name="plain",
-        version=digest[:12],
-        digest=digest,
-        attempt="",
-        encoders=encoders,
-        splits=split_summaries(encoders, groups),
-        raw_schema=schema_to_text(pa.schema([field.remove_metadata() for field in schema])),
-    )
-    return Version(filesystem, root, manifest, tuple(groups))
+    raw_schema = schema_to_text(pa.schema([field.remove_metadata() for field in schema]))
+    return Version(filesystem, root, _describe("plain", encoders, groups, raw_schema=raw_schema), tuple(groups))
 
 
 def identity_encoders(columns: tuple[TensorColumn, ...]) -> dict[str, FittedEncoder]:
@@ -140,14 +131,12 @@ def commit_arrays(
             file = f"data-{ATTEMPT}/split={split}/part-{number:05}.parquet"
             table = pa.Table.from_arrays([from_numpy(column, part[column.name]) for column in columns], schema=arrow_schema(columns))
             groups += write_part(filesystem, root, file, split, number, columns, table, row_group_bytes)
-    manifest = Manifest(
-        name="arrays",
-        version=VERSION,
-        digest=content_digest(encoders, groups),
-        attempt=ATTEMPT,
-        encoders=encoders,
-        splits=split_summaries(encoders, groups),
-        **manifest_fields,
-    )
-    commit(filesystem, root, manifest, groups)
+    commit(filesystem, root, _describe("arrays", encoders, groups, version=VERSION, attempt=ATTEMPT, **manifest_fields), groups)
     return open_version(path)
+
+
+def _describe(name: str, encoders: dict[str, FittedEncoder], groups: list[RowGroup], **fields: Any) -> Manifest:
+    """The manifest of these row groups; without `fields`, its version is the beginning of its digest."""
+    digest = content_digest(encoders, groups)
+    fields = {"version": digest[:12], "attempt": "", **fields}
+    return Manifest(name=name, digest=digest, encoders=encoders, splits=split_summaries(encoders, groups), **fields)
