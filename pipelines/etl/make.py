@@ -3,6 +3,7 @@
 import logging
 from collections import Counter
 from dataclasses import dataclass
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -14,7 +15,7 @@ from pipelines.data.sources.base import RawTables
 from pipelines.data.sources.source_errors import source_errors
 from pipelines.data.sources.tables import Tables, read_tables
 from pipelines.data.versions.commit import Attempt, Report
-from pipelines.data.versions.manifest import SPLITS, FittedEncoder, Manifest, ServedQuery, Shares
+from pipelines.data.versions.manifest import SPLITS, FittedEncoder, Manifest, ServedQuery, Shares, split_summaries
 from pipelines.data.versions.raw_inputs import Sources
 from pipelines.etl.judge import fit_columns, judge_and_summarize
 from pipelines.etl.plan_checks import text_cast_notes
@@ -151,20 +152,17 @@ def _check_and_describe(config: Config, queried: QueriedRows, fitted: FittedRows
     balance = row_counts(queried.tables, queried.malformed, summary, written)
     written.add(queried.malformed)
     check_quarantined(fitted.refusable_rows, written.refused, config.source.max_quarantined, written.samples)
-    manifest = describe_version(config, attempt, summary, encoders, written, balance, queried.warnings)
-    folds = count_rows_of_folds(attempt, written.row_groups, split)
-    row_placement.check_splits({number: manifest.splits[name].rows for number, name in enumerate(SPLITS)}, split)
+    folds, splits = count_rows_of_folds(attempt, written.row_groups, split), split_summaries(encoders, written.row_groups)
+    row_placement.check_splits({number: splits[name].rows for number, name in enumerate(SPLITS)}, split)
     shares = fitted.shares
     if not shares.said and any(settings.packs for settings in fitted.config.dataset.encoders.values()):
         # Those of the windows where documents are packed, and nothing is to be said of the rows.
-        windows = {name: written_split.rows for name, written_split in manifest.splits.items()}
+        windows = {name: written_split.rows for name, written_split in splits.items()}
         shares = compare_window_shares(windows, sum(summary.rows.values()), fitted.config.dataset)
-    updates = {
-        "notes": notes,
+    fields: dict[str, Any] = {"splits": splits, "warnings": queried.warnings, "notes": notes, "shares": shares, "folds": folds}
+    fields |= {
         "auto_reasons": dict(fitted.choice.reasons),
         "auto_left_out": dict(fitted.choice.left_out),
         "served_query": fitted.served_query,
-        "shares": shares,
-        "folds": folds,
     }
-    return WrittenAttempt(manifest.model_copy(update=updates), written, summary, fitted.config)
+    return WrittenAttempt(describe_version(config, attempt, summary, encoders, written, balance, **fields), written, summary, fitted.config)

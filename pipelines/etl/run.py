@@ -1,12 +1,5 @@
-"""From a config to a committed dataset version.
-
-1. Paths are resolved, and query and expectations are analysed on empty tables, so that faults in them appear at once.
-2. The sources' checksums and the config name the version. If it exists, the run ends here.
-3. Tables are parsed, malformed records are written to the quarantine, and the query runs.
-4. Every row gets its split, or a reason for its refusal, and the encoders are fitted on the training split.
-5. Rows are shuffled to their parts, where they are encoded, sorted and written, or moved to the quarantine.
-6. If the row counts agree, the manifest is created, which makes the version visible.
-"""
+"""From a config to a committed dataset version, by the steps that `pipelines.etl` lists: if the version exists, the run ends where it is
+named."""
 
 import logging
 import re

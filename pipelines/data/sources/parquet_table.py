@@ -50,15 +50,13 @@ _WIDENING: tuple[tuple[T.DataType, ...], ...] = (
 """Each type holds every value of those before it."""
 
 
-def from_nanoseconds(nanoseconds: Column, kind: str) -> Column:
-    """The timestamps of a column of whole nanoseconds since 1970, rounded down to microseconds. The session's time zone is UTC."""
+def from_nanoseconds(nanoseconds: Column, kind: str) -> tuple[Column, T.DataType]:
+    """The timestamps of a column of whole nanoseconds since 1970, rounded down to microseconds, and their type. The session's time zone is
+    UTC."""
     # `div` rounds to zero, and `/` would divide doubles.
     microseconds = F.call_function("div", nanoseconds, F.lit(1_000)) - F.when(nanoseconds % 1_000 < 0, 1).otherwise(0)
-    return F.timestamp_micros(microseconds).cast(type_of_nanoseconds(kind))
-
-
-def type_of_nanoseconds(kind: str) -> T.DataType:
-    return T.TimestampType() if kind == NANOSECONDS_UTC else T.TimestampNTZType()
+    sql_type = T.TimestampType() if kind == NANOSECONDS_UTC else T.TimestampNTZType()
+    return F.timestamp_micros(microseconds).cast(sql_type), sql_type
 
 
 def wide_type(name: str, kinds: Sequence[tuple[str, T.DataType]]) -> T.DataType:
@@ -100,7 +98,7 @@ class Group:
             return None
         column = F.col(quote_name(field.name))
         if is_nanoseconds(kind) and not isinstance(declared, T.LongType):
-            return from_nanoseconds(column, kind), type_of_nanoseconds(kind)
+            return from_nanoseconds(column, kind)
         return column, field.dataType
 
 

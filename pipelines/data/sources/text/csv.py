@@ -28,7 +28,7 @@ def cutting_rules(options: Options, columns: Sequence[str]) -> Dialect:
         multiline=is_on(options, "multiline"),
         quote=options.get("quote", '"'),
         escape=options.get("escape", ""),
-        separator=options.get("sep", options.get("delimiter", ",")).replace("\\t", "\t"),
+        separator=_separator(options),
         ignore_leading_blanks=is_on(options, "ignoreleadingwhitespace"),
         comment=options.get("comment", ""),
         skip=int(options.get("skiprows", 0)),

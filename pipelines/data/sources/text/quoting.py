@@ -20,11 +20,12 @@ comma, ten lines have so in one case of ten million."""
 
 @dataclass(frozen=True)
 class Quoting:
-    separator: str
-    quote: str
-    escape: str
+    separator: str = ","
+    quote: str = ""
+    """Empty if quotes have no meaning."""
+    escape: str = ""
     """The character that escapes a quote; by default a quote."""
-    ignore_leading_blanks: bool
+    ignore_leading_blanks: bool = False
     """A quote also opens a value after blanks."""
 
     @property
