@@ -66,11 +66,6 @@ def document_order(place: np.ndarray, documents: list[np.ndarray]) -> list[int]:
     return sorted(order, key=lambda row: (place[row], documents[row].tobytes()))
 
 
-def window_permutation(rows: int) -> np.ndarray:
-    """A random permutation of range(rows), the same one each time."""
-    return np.argsort(philox.random_words(rows, key=rows), kind="stable")
-
-
 def _repeats(values: np.ndarray) -> np.ndarray:
     """bool, shape (rows,): whether a sorted value equals the one before it."""
     return np.concatenate([[False], values[1:] == values[:-1]]) if len(values) else np.empty(0, bool)
@@ -182,7 +177,8 @@ def _write_part(job: WritingJob, batches: Iterator[pa.RecordBatch]) -> Iterator[
             ((name, documents),) = encoded_pieces.items()
             report.expected_rows = encoders.packer.window_count(report.accepted, sum(map(len, documents)))
             windows = encoders.packer.windows([documents[row] for row in document_order(place, documents)])
-            windows = windows[window_permutation(len(windows))]  # frees those in the order of documents
+            # In a random order, the same one each time; frees those in the order of documents.
+            windows = windows[np.argsort(philox.random_words(len(windows), key=len(windows)), kind="stable")]
             _write_rows(job, number, report, {name: windows})
         else:
             report.expected_rows = report.accepted

@@ -16,24 +16,12 @@ from pyspark.sql import types as T
 from pyspark.sql.types import StringType, StructField, StructType
 
 from pipelines.config.messages.words import name_list
+from pipelines.data.sources import parquet_footers
 from pipelines.data.sources.base import Rows
 from pipelines.data.sources.files import files
 from pipelines.data.sources.files.folder_columns import check_values, folder_columns, resolve_types
 from pipelines.data.sources.files.spark_files import SparkFiles
-from pipelines.data.sources.parquet_footers import (
-    NANOSECONDS_UTC,
-    NULL,
-    FileColumns,
-    check_readable,
-    check_rows,
-    check_same_columns,
-    column_kind,
-    damage,
-    file_columns,
-    group_by_types,
-    is_nanoseconds,
-    reader_failed,
-)
+from pipelines.data.sources.parquet_footers import NANOSECONDS_UTC, NULL, FileColumns, column_kind, is_nanoseconds
 from pipelines.data.sources.spark_sql import quote_name
 from pipelines.data.sources.text.parsed import FILE, parse_schema
 from pipelines.data.versions.raw_inputs import SourceFile
@@ -150,7 +138,7 @@ class Parquet(SparkFiles):
             folder_schema = resolve_types(folder_columns(self.settings.place, self.files), self.schema)
             check_values(spark, self.settings.place, self.files, folder_schema)
         columns = self._file_columns(spark)
-        count = check_rows(spark, listing)
+        count = parquet_footers.check_rows(spark, listing)
         for name in _names(columns):
             if rounded := next((file for file in columns if is_nanoseconds(file.kind(name))), None):
                 log.warning(
@@ -160,10 +148,10 @@ class Parquet(SparkFiles):
         return Rows(self._add_file_name(spark, self._frame(spark, columns)), count)
 
     def reader_failed(self, error: Exception) -> bool:
-        return reader_failed(error)
+        return parquet_footers.reader_failed(error)
 
     def damage(self, spark: SparkSession) -> str:
-        return damage(spark, [file.path for file in files.find(self.settings.paths)])
+        return parquet_footers.damage(spark, [file.path for file in files.find(self.settings.paths)])
 
     def identity_lines(self, files: tuple[SourceFile, ...], statements: Collection[str]) -> Iterator[str]:
         """Checksums with the folders that make columns, and with names if a statement reads them."""
@@ -189,21 +177,21 @@ class Parquet(SparkFiles):
     def _file_columns(self, spark: SparkSession) -> list[FileColumns]:
         """The columns of each file that the config asks for. Raises SourceError if one is missing, or cannot be read."""
         listing = self._listing(spark)
-        columns = file_columns(spark, sorted(listing.inputFiles()))
+        columns = parquet_footers.file_columns(spark, sorted(listing.inputFiles()))
         types = None if self.schema is None else {field.name.lower(): field.dataType.simpleString() for field in self.schema}
         if columns and types is not None:
             names = [*_names(columns), *(name.lower() for name in listing.columns[1:])]
             if missing := [name for name in types if name not in names]:
                 raise SourceError(f"{self.settings.place} has no column {name_list(missing)}; it has {name_list(names, missing[0])}")
             columns = [FileColumns(file.path, {name: file.leaves[name] for name in file.leaves if name in types}) for file in columns]
-        check_readable(columns, types)
+        parquet_footers.check_readable(columns, types)
         if self.options.get("mergeschema", "").lower() != "true":
-            check_same_columns(columns)
+            parquet_footers.check_same_columns(columns)
         return columns
 
     def _frame(self, spark: SparkSession, columns: list[FileColumns]) -> DataFrame:
         """The table's columns. Only where files have other types than the table, they are read in groups."""
-        groups, paths = group_by_types(columns), list(self.settings.paths)
+        groups, paths = parquet_footers.group_by_types(columns), list(self.settings.paths)
         kinds = [column_kind(columns, name) for name in _names(columns)]
         are_converted = any(is_nanoseconds(kind) or (kind == NULL and self.schema is not None) for kind in kinds)
         if len(groups) <= 1 and not are_converted:
