@@ -61,7 +61,6 @@ class Report:
     """Rows that every encoder took."""
     expected_rows: int = 0
     """Rows expected in the parts: the same number, or the number of windows that documents are cut into."""
-
     class_counts: dict[str, list[int]] = field(default_factory=dict)
     """By column, how often each class stands in the encoded values of the training split."""
 

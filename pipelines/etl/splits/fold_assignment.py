@@ -101,19 +101,20 @@ def check_folds(folds: Folds, split: FoldSplit) -> None:
     """Raises SourceError if a fold has no rows."""
     for name, counts in folds.rows.items():
         empty = [number for number, rows in enumerate(counts, 1) if not rows]
-        if empty and isinstance(split, ByTimeFold):
+        if not empty:
+            continue
+        if isinstance(split, ByTimeFold):
             bounds, number = ["", *split.fold_starts, ""], empty[0]
             periods = [f"from {bounds[number - 1]}"] * (number > 1) + [f"before {bounds[number]}"] * (number < split.folds)
             raise SourceError(
                 f"dataset.split.fold_starts: no row has {split.time} {' and '.join(periods)}, which is fold {number} of {split.folds}; "
                 "leave that start out, or give others"
             )
-        if empty and not isinstance(split, ByTimeFold):
-            more = f"more groups of {split.group}" if split.group else "more rows"
-            numbers = name_list([str(number) for number in empty])
-            raise SourceError(
-                f"dataset.split.folds is {split.folds}, but no row of {sum(counts):,} is in {name} {numbers}; give fewer folds, or {more}"
-            )
+        more = f"more groups of {split.group}" if split.group else "more rows"
+        numbers = name_list([str(number) for number in empty])
+        raise SourceError(
+            f"dataset.split.folds is {split.folds}, but no row of {sum(counts):,} is in {name} {numbers}; give fewer folds, or {more}"
+        )
 
 
 def describe_missing_folds(name: str, strata: Sequence[Stratum], folds: int) -> str:
