@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -29,25 +29,10 @@ class _RelativeToMean(Encoder[S]):
 
     statistics = frozenset({MOMENTS})
     placeholder = {"mean": 1.0}
-    plural: ClassVar[str]
-    """What the numbers are called."""
-    remedy: ClassVar[str]
-    """What helps where their mean is 0 or less."""
 
     @classmethod
     def refusal(cls, settings: S, kind: pa.DataType) -> str:
         return "" if is_number(kind) else NEED_NUMBERS
-
-    @classmethod
-    def fit(cls, settings: S, inputs: Sequence[Input]) -> dict[str, Any]:
-        """Raises ConfigError if the numbers of the training split do not add up to more than 0."""
-        mean = inputs[0].moments.mean or 0.0
-        if mean <= 0:
-            raise ConfigError(
-                f"column {inputs[0].name} has the mean {mean:g} in the training split, but {cls.plural} are at least 0, and some are more; "
-                f"use {cls.remedy}"
-            )
-        return {"mean": mean}
 
     def column(self, name: str, role: Role) -> TensorColumn:
         return TensorColumn(name=name, dtype="float32", role=role)
@@ -56,7 +41,16 @@ class _RelativeToMean(Encoder[S]):
 class Weight(_RelativeToMean["WeightSettings"]):
     """The mean weight of the training split becomes 1, so that gradients keep their size."""
 
-    plural, remedy = "weights", "another column, or compute weights in the query"
+    @classmethod
+    def fit(cls, settings: WeightSettings, inputs: Sequence[Input]) -> dict[str, Any]:
+        """Raises ConfigError if the weights of the training split do not add up to more than 0."""
+        mean = inputs[0].moments.mean or 0.0
+        if mean <= 0:
+            raise ConfigError(
+                f"column {inputs[0].name} has the mean {mean:g} in the training split, but weights are at least 0, and some are more; "
+                "use another column, or compute weights in the query"
+            )
+        return {"mean": mean}
 
     def encode(self, *inputs: pa.Array) -> pa.Array:
         with np.errstate(over="ignore"):
@@ -70,7 +64,16 @@ class Weight(_RelativeToMean["WeightSettings"]):
 class Count(_RelativeToMean["CountSettings"]):
     """Counts stay as they are; the outputs of a network are relative to their mean."""
 
-    plural, remedy = "counts", "standardize for a number with a sign"
+    @classmethod
+    def fit(cls, settings: CountSettings, inputs: Sequence[Input]) -> dict[str, Any]:
+        """Raises ConfigError if no count of the training split is above 0."""
+        mean = inputs[0].moments.mean or 0.0
+        if mean <= 0:
+            raise ConfigError(
+                f"column {inputs[0].name} has the mean {mean:g} in the training split, but counts are at least 0, and some are more; "
+                "use standardize for a number with a sign"
+            )
+        return {"mean": mean}
 
     def encode(self, *inputs: pa.Array) -> pa.Array:
         counts = numbers(inputs[0])

@@ -32,9 +32,9 @@ def name_columns(dataset: Dataset, schema: pa.Schema) -> Dataset:
                 faults.append(f"dataset.features.{name}: {reader} above it matches the column {name} first; move {name} before it")
             if isinstance(settings, AutoSettings):
                 for column in (column for column in settings.inputs(name) if kinds.get(column) in ("", "time")):
-                    remedy = f"make a number of it in the query, such as month({column})"
                     faults.append(
-                        f"dataset.features.{name}: auto takes no column of type {schema.field(column).type}, as {column} is; {remedy}"
+                        f"dataset.features.{name}: auto takes no column of type {schema.field(column).type}, as {column} is; make a number "
+                        f"of it in the query, such as month({column})"
                     )
             features[name] = settings
             readers.update({column: readers.get(column, name) for column in (name, *settings.inputs(name))})
