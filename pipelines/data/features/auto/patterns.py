@@ -31,11 +31,12 @@ def name_columns(dataset: Dataset, schema: pa.Schema) -> Dataset:
             if (reader := readers.get(name, "")) and is_pattern(reader):
                 faults.append(f"dataset.features.{name}: {reader} above it matches the column {name} first; move {name} before it")
             if isinstance(settings, AutoSettings):
-                for column in (column for column in settings.inputs(name) if kinds.get(column) in ("", "time")):
-                    faults.append(
-                        f"dataset.features.{name}: auto takes no column of type {schema.field(column).type}, as {column} is; make a number "
-                        f"of it in the query, such as month({column})"
-                    )
+                faults += [
+                    f"dataset.features.{name}: auto takes no column of type {schema.field(column).type}, as {column} is; make a number "
+                    f"of it in the query, such as month({column})"
+                    for column in settings.inputs(name)
+                    if kinds.get(column) in ("", "time")
+                ]
             features[name] = settings
             readers.update({column: readers.get(column, name) for column in (name, *settings.inputs(name))})
             continue
