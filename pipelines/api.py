@@ -140,11 +140,11 @@ def prepare(config: configs.Config) -> Manifest:
         return manifest
 
 
-@restored_signals("pipelines.data.versions.cross_validation", "pipelines.launch.cluster")
+@restored_signals("pipelines.data.versions.folds", "pipelines.launch.cluster")
 def train(config: configs.Config, version: Version | None = None) -> Result:
     """Train the model on that version, or resume an interrupted run, and log the model in MLflow. `version` is in place of the one that
     the config describes, such as one of `from_parquet`."""
-    from pipelines.data.versions.cross_validation import open_fold
+    from pipelines.data.versions.folds import open_fold
     from pipelines.launch.cluster import cluster
 
     version = version or open_fold(config)
@@ -209,7 +209,7 @@ def open_loader(data: configs.Config | Version, split: str = "train", order: Ord
 
     The order of a config is by default that of a training, and of a version `Order()`, with steps of 512 rows."""
     from pipelines.data.loader import Loader, Order
-    from pipelines.data.versions.cross_validation import open_fold
+    from pipelines.data.versions.folds import open_fold
     from pipelines.data.versions.versions import include_passthrough
     from pipelines.train.run_context import train_order
 

@@ -16,7 +16,7 @@ from pipelines.data.features.auto.patterns import column_kind, name_columns
 from pipelines.data.features.raw import null_invalid
 from pipelines.data.sources.spark_sql import quote_name
 from pipelines.etl.refusals import accepted_rows
-from pipelines.etl.splits.assignment import ROW, SPLIT, TRAIN, raw_schema
+from pipelines.etl.splits.row_placement import ROW, SPLIT, TRAIN, raw_schema
 
 CELLS, LEAST_ROWS, MOST_ROWS = 4_000_000, 1_000, 100_000
 """Cells of the sample, and its rows. The standard error of a share is at most 0.016 in the fewest rows."""
@@ -29,10 +29,8 @@ _PARTITION = "__partition"
 
 
 def choose_features(rows: DataFrame, dataset: Dataset, expected_rows: int) -> Choice:
-    """Name the columns of patterns, and choose encoders for `auto`. `rows` have their split.
-
-    `expected_rows` is about the number of rows: it decides how many are looked at, and not what is chosen.
-    """
+    """Name the columns of patterns, and choose encoders for `auto`. `rows` have their split. `expected_rows` is about the number of rows:
+    it decides how many are looked at, and not what is chosen."""
     named = [name for name in dataset.features if not is_pattern(name)]
     schema = raw_schema(rows)
     with_names = name_columns(dataset, schema)
@@ -43,15 +41,10 @@ def choose_features(rows: DataFrame, dataset: Dataset, expected_rows: int) -> Ch
     return choose(with_names, named, sample_rows(rows, {column: schema.field(column).type for column in columns}, expected_rows))
 
 
-def rows_of_sample(kinds: dict[str, pa.DataType]) -> int:
-    """How many rows are sampled of columns of these types."""
-    cells = sum(_CELLS_OF.get(column_kind(kind), 1) for kind in kinds.values())
-    return max(LEAST_ROWS, min(MOST_ROWS, CELLS // max(cells, 1)))
-
-
 def sample_rows(rows: DataFrame, kinds: dict[str, pa.DataType], expected_rows: int) -> pa.Table:
     """The rows of train with the smallest hashes of their key, in that order, with the columns of these types."""
-    most = rows_of_sample(kinds)
+    cells_of_row = sum(_CELLS_OF.get(column_kind(kind), 1) for kind in kinds.values())
+    most = max(LEAST_ROWS, min(MOST_ROWS, CELLS // max(cells_of_row, 1)))
     # Spark would move the conditions down to the scan, and compute the hashes of all columns for each of them. There, it also compares each
     # column with each other: of 10,000 columns in tens of seconds. It moves no condition below a column that depends on the partition.
     train = accepted_rows(rows.withColumn(_PARTITION, F.spark_partition_id())).where((F.col(SPLIT) == TRAIN) & (F.col(_PARTITION) >= 0))

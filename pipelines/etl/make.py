@@ -3,6 +3,7 @@
 import logging
 from collections import Counter
 from dataclasses import dataclass
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -14,7 +15,7 @@ from pipelines.data.sources.base import RawTables
 from pipelines.data.sources.source_errors import source_errors
 from pipelines.data.sources.tables import Tables, read_tables
 from pipelines.data.versions.commit import Attempt, Report
-from pipelines.data.versions.manifest import SPLITS, FittedEncoder, Manifest, ServedQuery, Shares
+from pipelines.data.versions.manifest import SPLITS, FittedEncoder, Manifest, ServedQuery, Shares, split_summaries
 from pipelines.data.versions.raw_inputs import Sources
 from pipelines.etl.judge import fit_columns, judge_and_summarize
 from pipelines.etl.plan_checks import text_cast_notes
@@ -22,7 +23,7 @@ from pipelines.etl.quarantine import sample_refused, write_malformed
 from pipelines.etl.query import run_query
 from pipelines.etl.refusals import check_quarantined
 from pipelines.etl.served_query import translate_query
-from pipelines.etl.splits import assignment
+from pipelines.etl.splits import row_placement
 from pipelines.etl.splits.fold_assignment import count_rows_of_folds, divide_into_folds
 from pipelines.etl.splits.shares import compare_shares, compare_window_shares
 from pipelines.etl.statistics.gather import RowSummary
@@ -81,18 +82,10 @@ class FittedRows:
 
 
 def make(
-    spark: SparkSession,
-    config: Config,
-    sources: Sources,
-    tables: RawTables,
-    warnings: tuple[str, ...],
-    attempt: Attempt,
-    stages: Stages,
+    spark: SparkSession, config: Config, sources: Sources, tables: RawTables, warnings: tuple[str, ...], attempt: Attempt, stages: Stages
 ) -> WrittenAttempt:
-    """Write the attempt's files. `warnings` are those of `analyse`.
-
-    `tables` are the tables that the `sources` were computed from. Raises the LockstepErrors of its stages.
-    """
+    """Write the attempt's files. `warnings` are those of `analyse`. `tables` are the tables that the `sources` were computed from. Raises
+    the LockstepErrors of its stages."""
     with stages("read"), source_errors(config.source):
         queried = read_and_query(spark, config, sources, tables, attempt, warnings)
     with stages("fit"), source_errors(config.source):
@@ -159,20 +152,17 @@ def _check_and_describe(config: Config, queried: QueriedRows, fitted: FittedRows
     balance = row_counts(queried.tables, queried.malformed, summary, written)
     written.add(queried.malformed)
     check_quarantined(fitted.refusable_rows, written.refused, config.source.max_quarantined, written.samples)
-    manifest = describe_version(config, attempt, summary, encoders, written, balance, queried.warnings)
-    folds = count_rows_of_folds(attempt, written.row_groups, split)
-    assignment.check_splits({number: manifest.splits[name].rows for number, name in enumerate(SPLITS)}, split)
+    folds, splits = count_rows_of_folds(attempt, written.row_groups, split), split_summaries(encoders, written.row_groups)
+    row_placement.check_splits({number: splits[name].rows for number, name in enumerate(SPLITS)}, split)
     shares = fitted.shares
     if not shares.said and any(settings.packs for settings in fitted.config.dataset.encoders.values()):
         # Those of the windows where documents are packed, and nothing is to be said of the rows.
-        windows = {name: written_split.rows for name, written_split in manifest.splits.items()}
+        windows = {name: written_split.rows for name, written_split in splits.items()}
         shares = compare_window_shares(windows, sum(summary.rows.values()), fitted.config.dataset)
-    updates = {
-        "notes": notes,
+    fields: dict[str, Any] = {"splits": splits, "warnings": queried.warnings, "notes": notes, "shares": shares, "folds": folds}
+    fields |= {
         "auto_reasons": dict(fitted.choice.reasons),
         "auto_left_out": dict(fitted.choice.left_out),
         "served_query": fitted.served_query,
-        "shares": shares,
-        "folds": folds,
     }
-    return WrittenAttempt(manifest.model_copy(update=updates), written, summary, fitted.config)
+    return WrittenAttempt(describe_version(config, attempt, summary, encoders, written, balance, **fields), written, summary, fitted.config)

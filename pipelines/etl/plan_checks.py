@@ -5,7 +5,7 @@ A row's hash decides its split and its part, and a condition whether it is kept,
 values. Spark marks each expression as `deterministic` or not.
 
 Spark casts text to numbers by its rules and Java's: 12D, 0x1p4 and NaN are numbers there. In raw tables
-`pipelines.data.sources.text.misfits` says what a number is. A query is the user's, and is not changed: ETL says what it does.
+`pipelines.data.sources.text.type_checks` says what a number is. A query is the user's, and is not changed: ETL says what it does.
 """
 
 import logging

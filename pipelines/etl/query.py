@@ -20,21 +20,36 @@ from pipelines.data.sources.base import RawTables
 from pipelines.data.sources.source_errors import source_errors, table_errors
 from pipelines.errors import ConfigError
 from pipelines.etl.plan_checks import plan_warnings, refuse_nondeterminism
-from pipelines.etl.splits import assignment
-from pipelines.etl.splits.assignment import INTERNAL, raw_schema
+from pipelines.etl.splits import row_placement
+from pipelines.etl.splits.row_placement import INTERNAL, raw_schema
 from pipelines.etl.splits.strata import NO_CUTS
 from pipelines.etl.windows import add_windows, check_columns_read
 from pipelines.runtime.compat.spark import jvm, query_execution, sql_parser
 from pipelines.spark.plans import JavaObject, items, kind, nodes
 
+# The nodes of statements that only read, in unresolved plans of Spark's parser.
+_READING_NODES = {
+    "Aggregate", "AsOfJoin", "Distinct", "Except", "Filter", "Generate", "GlobalLimit", "Intersect", "Join", "LateralJoin", "LocalLimit",
+    "LocalRelation", "Offset", "OneRowRelation", "PipeOperator", "Pivot", "Project", "Repartition", "RepartitionByExpression", "Sample",
+    "Sort", "SubqueryAlias", "Tail", "Union", "UnresolvedHaving", "UnresolvedHint", "UnresolvedInlineTable", "UnresolvedRelation",
+    "UnresolvedSubqueryColumnAliases", "UnresolvedTVFAliases", "UnresolvedTableValuedFunction", "UnresolvedWith", "Unpivot", "Window",
+    "WithWindowDefinition",
+}  # fmt: skip
+_VARIABLE = re.compile(r"\$\{(?:env|system|spark|sparkconf|hiveconf|hivevar):[^}]*\}")
+"""Text that Spark would replace by a value of the machine."""
+# The nodes of queries that cost no more than reading their tables.
+_CHEAP_NODES = {
+    "Project", "Filter", "Union", "SubqueryAlias", "View", "LogicalRelation", "InMemoryRelation", "LocalRelation", "LogicalRDD", "Range",
+}  # fmt: skip
+_NODES_OF_ONE_TABLE = _CHEAP_NODES - {"Union", "LocalRelation", "Range"}
+
 
 def analyse(spark: SparkSession, config: Config, tables: RawTables) -> tuple[str, ...]:
     """Warnings of expressions whose result may vary, each with its key in the config; `tables` are the config's.
 
-    Raises SourceError where Spark refuses the SQL. Raises ConfigError if the query or an expectation does more than read the
-    tables, or is nondeterministic. Raises it also if the config names columns that the query does not give, or that no encoder takes.
-    Leaves empty temporary views behind, with the tables' names.
-    """
+    Raises SourceError where Spark refuses the SQL. Raises ConfigError if the query or an expectation does more than read the tables, or is
+    nondeterministic. Raises it also if the config names columns that the query does not give, or that no encoder takes. Leaves empty
+    temporary views behind, with the tables' names."""
     source = config.source
     for name, table in tables.items():
         with table_errors(table):
@@ -64,7 +79,7 @@ def analyse(spark: SparkSession, config: Config, tables: RawTables) -> tuple[str
         refuse_nondeterminism(key, plan)
         warnings += [f"{key}: {warning}" for warning in sorted(set(plan_warnings(plan)) - query_warnings)]
     with source_errors(source, "dataset.split"):
-        assignment.assign_split(assignment.add_identity(rows, config.dataset.key), config.dataset.split, NO_CUTS)
+        row_placement.assign_split(row_placement.add_identity(rows, config.dataset.key), config.dataset.split, NO_CUTS)
     return tuple(warnings)
 
 
@@ -81,24 +96,6 @@ def _place_warnings(spark: SparkSession, plan: JavaObject, tables: RawTables) ->
             )
         if "modificationTime" in names:
             yield "modificationTime is another one where the files are copied to, and so is the dataset; leave it out"
-
-
-# The nodes of statements that only read, in unresolved plans of Spark's parser.
-_READING_NODES = {
-    "Aggregate", "AsOfJoin", "Distinct", "Except", "Filter", "Generate", "GlobalLimit", "Intersect", "Join", "LateralJoin", "LocalLimit",
-    "LocalRelation", "Offset", "OneRowRelation", "PipeOperator", "Pivot", "Project", "Repartition", "RepartitionByExpression", "Sample",
-    "Sort", "SubqueryAlias", "Tail", "Union", "UnresolvedHaving", "UnresolvedHint", "UnresolvedInlineTable", "UnresolvedRelation",
-    "UnresolvedSubqueryColumnAliases", "UnresolvedTVFAliases", "UnresolvedTableValuedFunction", "UnresolvedWith", "Unpivot", "Window",
-    "WithWindowDefinition",
-}  # fmt: skip
-_VARIABLE = re.compile(r"\$\{(?:env|system|spark|sparkconf|hiveconf|hivevar):[^}]*\}")
-"""Text that Spark would replace by a value of the machine."""
-# The nodes of queries that cost no more than reading their tables.
-_CHEAP_NODES = {
-    "Project", "Filter", "Union", "SubqueryAlias", "View", "LogicalRelation", "InMemoryRelation", "LocalRelation", "LogicalRDD", "Range",
-}  # fmt: skip
-
-_NODES_OF_ONE_TABLE = _CHEAP_NODES - {"Union", "LocalRelation", "Range"}
 
 
 def check_query(spark: SparkSession, sql: str, tables: Collection[str]) -> None:
@@ -134,8 +131,7 @@ def query_rows(spark: SparkSession, config: Config) -> DataFrame:
 
 
 def check_columns_of_query(rows: DataFrame, config: Config) -> None:
-    """Raises ConfigError if two columns have one name or a name that cannot be used, or if the config names columns that are
-    not there."""
+    """Raises ConfigError if two columns have one name or a name that cannot be used, or if the config names columns that are not there."""
     lower = Counter(name.lower() for name in rows.columns)
     if repeated := sorted(name for name, times in lower.items() if times > 1):
         raise ConfigError(f"source.query gives {name_list(repeated)} more than once; name its columns apart with AS")

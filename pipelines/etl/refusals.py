@@ -25,10 +25,7 @@ def accepted_rows(rows: DataFrame) -> DataFrame:
 
 
 def refuse_unexpected(rows: DataFrame, expect: Mapping[str, str]) -> DataFrame:
-    """Refuse rows with the name of the first condition that is not true; NULL is not true.
-
-    `expect` is {name: SQL condition}.
-    """
+    """Refuse rows with the name of the first condition that is not true; NULL is not true. `expect` is {name: SQL condition}."""
     failed = [F.when(~F.coalesce(F.expr(condition), F.lit(False)), F.lit(name)) for name, condition in expect.items()]
     return refuse(rows, F.coalesce(*failed)) if failed else rows
 
@@ -59,7 +56,6 @@ def check_rows_left(handed_on: Mapping[str, int], query_rows: int, refused: Mapp
 
 
 def share_text(parsed: int, refused: Mapping[str, int]) -> str:
-    """The share of parsed rows that were refused, in words."""
     total = sum(refused.values())
     return f"{total:,} of {parsed:,} rows were refused ({total / max(parsed, 1):.2%})"
 

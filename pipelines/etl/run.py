@@ -1,12 +1,5 @@
-"""From a config to a committed dataset version.
-
-1. Paths are resolved, and query and expectations are analysed on empty tables, so that faults in them appear at once.
-2. The sources' checksums and the config name the version. If it exists, the run ends here.
-3. Tables are parsed, malformed records are written to the quarantine, and the query runs.
-4. Every row gets its split, or a reason for its refusal, and the encoders are fitted on the training split.
-5. Rows are shuffled to their parts, where they are encoded, sorted and written, or moved to the quarantine.
-6. If the row counts agree, the manifest is created, which makes the version visible.
-"""
+"""From a config to a committed dataset version, by the steps that `pipelines.etl` lists: if the version exists, the run ends where it is
+named."""
 
 import logging
 import re
@@ -39,6 +32,7 @@ from pipelines.spark.ambient_settings import check_executors
 from pipelines.spark.job_endings import driver_errors, stop_tasks
 from pipelines.spark.session import restored_settings, session, temporary_cache
 from pipelines.spark.stages import Stages, event_log, spark_stages
+from pipelines.tracking.job_runs import EtlRun
 
 log = logging.getLogger(__name__)
 
@@ -48,10 +42,8 @@ _VERSION = re.compile(r"[0-9a-f]{12}")
 @driver_errors()
 @restored_settings()
 def run(config: Config, page: Page | None = None) -> Manifest:
-    """Make the dataset version that the config describes, unless it exists. `page` draws what the run in MLflow shows of the data.
-
-    Raises the LockstepErrors of its stages. A failed attempt leaves no version, and removes its files.
-    """
+    """Make the dataset version that the config describes, unless it exists. `page` draws what the run in MLflow shows of the data. Raises
+    the LockstepErrors of its stages. A failed attempt leaves no version, and removes its files."""
     stages = Stages()
     tables = raw_tables(config.source)
     _check_output_is_outside(config, tables)
@@ -67,13 +59,7 @@ def run(config: Config, page: Page | None = None) -> Manifest:
 
 
 def _make_version(
-    spark: SparkSession,
-    config: Config,
-    tables: RawTables,
-    before: Sources,
-    warnings: tuple[str, ...],
-    stages: Stages,
-    page: Page | None,
+    spark: SparkSession, config: Config, tables: RawTables, before: Sources, warnings: tuple[str, ...], stages: Stages, page: Page | None
 ) -> Manifest:
     """Make the version. Packed or parsed tables stay in Spark's cache."""
     with stages("checksums"):
@@ -104,14 +90,7 @@ def _make_version(
             with suppress(SystemExit), signals.admitted():  # a signal skips the rest, but is no failure
                 with _errors_as_warnings(attempt.root):
                     _sweep(attempt, folder)
-                survey = _survey(manifest, sources, attempts[0], stages)
-                with _errors_as_warnings(attempt.root):
-                    tracked.finish(manifest, stages.seconds, survey.spark)
-                with _errors_as_warnings(attempt.root):
-                    files = page(survey) if page is not None else {}
-                    tracked.log_texts(files)
-                    pages = [tracked.artifact_page(name) for name in files if name.endswith(".html")]
-                    tracked.describe(tracking.describe_etl(attempts[0].config, manifest, sum(stages.seconds.values()), *pages[:1]))
+                _show_version(tracked, manifest, _survey(manifest, sources, attempts[0], stages), page, attempt.root)
             mark_done()
             signals.forget()
     stages.log_seconds()
@@ -127,6 +106,17 @@ def _survey(manifest: Manifest, sources: Sources, written: WrittenAttempt, stage
     page_data = summary.samples, summary.contents, refused, stages.seconds
     spark, events = spark_stages(stages.spark, stages.spans), event_log(stages.spark)
     return Survey(written.config, manifest, sources, *page_data, spark, events, summary.values)
+
+
+def _show_version(tracked: EtlRun, manifest: Manifest, survey: Survey, page: Page | None, root: str) -> None:
+    """Log a committed version to its run in MLflow, with the page about the data."""
+    with _errors_as_warnings(root):
+        tracked.finish(manifest, survey.seconds, survey.spark)
+    with _errors_as_warnings(root):
+        files = page(survey) if page is not None else {}
+        tracked.log_texts(files)
+        pages = [tracked.artifact_page(name) for name in files if name.endswith(".html")]
+        tracked.describe(tracking.describe_etl(survey.config, manifest, sum(survey.seconds.values()), *pages[:1]))
 
 
 def _check_output_is_outside(config: Config, tables: RawTables) -> None:

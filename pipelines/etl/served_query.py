@@ -42,7 +42,7 @@ from pipelines.data.rowwise.translate import (
 from pipelines.data.sources.source_errors import fails_any_stage
 from pipelines.data.versions.manifest import ServedQuery
 from pipelines.data.versions.schema import schema_to_text
-from pipelines.etl.splits.assignment import exact_column, raw_schema
+from pipelines.etl.splits.row_placement import exact_column, raw_schema
 from pipelines.runtime.compat.spark import context_is_stopped
 from pipelines.runtime.interrupts import first_signal
 
@@ -80,10 +80,8 @@ class TranslatedQuery:
 
 
 def translate_query(spark: SparkSession, config: Config, rows: DataFrame) -> ServedQuery | None:
-    """The translated query with the conditions for refusing rows; None if the model has to take the query's columns.
-
-    Transient failures, such as a dead process, are raised as in any stage, since a version is made only once.
-    """
+    """The translated query with the conditions for refusing rows; None if the model has to take the query's columns. Transient failures,
+    such as a dead process, are raised as in any stage, since a version is made only once."""
     try:
         translation = _translate(spark, config, rows)
         if translation is not None:
@@ -233,10 +231,8 @@ def _compare(duckdb_columns: pa.Table, spark_columns: pa.Table) -> None:
 
 
 def hostile_rows(sample: pa.Table, names: Iterable[str], literals: Iterable[str]) -> pa.Table:
-    """Rows of the sample with a hostile value in one or several of the named columns. The result is deterministic.
-
-    Raises UntranslatableError for a type that is not compared.
-    """
+    """Rows of the sample with a hostile value in one or several of the named columns. The result is deterministic. Raises
+    UntranslatableError for a type that is not compared."""
     chance = np.random.default_rng(0)
     with localcontext(prec=_DIGITS):
         values = {name: _values(sample.schema.field(name).type, sorted(literals)) for name in names}

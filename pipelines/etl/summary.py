@@ -17,7 +17,7 @@ from pipelines.data.features.statistics import Statistics
 from pipelines.data.sources.tables import Tables
 from pipelines.data.versions import storage
 from pipelines.data.versions.commit import Attempt, Report
-from pipelines.data.versions.manifest import Balance, FittedEncoder, Folds, Manifest, TableBalance, content_digest, split_summaries
+from pipelines.data.versions.manifest import Balance, FittedEncoder, Folds, Manifest, TableBalance, content_digest
 from pipelines.data.versions.schema import schema_to_text
 from pipelines.errors import DatasetError
 from pipelines.etl.refusals import reason_lines, share_text
@@ -27,6 +27,8 @@ log = logging.getLogger(__name__)
 
 MOST_FREQUENT = 10
 """Values of a column in its profile."""
+_PACKAGES = ("pyspark", "pyarrow", "numpy", "duckdb", "sqlglot")
+"""Those whose versions a manifest has."""
 
 
 def describe_version(
@@ -36,9 +38,9 @@ def describe_version(
     encoders: dict[str, FittedEncoder],
     report: Report,
     balance: Balance,
-    warnings: tuple[str, ...],
+    **fields: Any,
 ) -> Manifest:
-    """The manifest without its run, its sources and its notes."""
+    """The manifest without its run and its sources. `fields` are those that do not follow from the other arguments."""
     return Manifest(
         name=config.name,
         version=attempt.root.rpartition("/")[2],
@@ -47,19 +49,16 @@ def describe_version(
         identity=config.data_identity,
         raw_schema=schema_to_text(summary.schema),
         encoders=encoders,
-        splits=split_summaries(encoders, report.row_groups),
         rows_parsed=balance.parsed,
         quarantined=dict(sorted(report.refused.items())),
         balance=balance,
         profile={column: column_profile(statistics) for column, statistics in summary.statistics.items()},
-        warnings=warnings,
-        versions={"python": python_version()}
-        | {package: version(package) for package in ("pyspark", "pyarrow", "numpy", "duckdb", "sqlglot")},
+        versions={"python": python_version()} | {package: version(package) for package in _PACKAGES},
+        **fields,
     )
 
 
 def column_profile(statistics: Statistics) -> dict[str, Any]:
-    """A profile of a raw column, for JSON."""
     profile: dict[str, Any] = {"rows": statistics.rows, "nulls": statistics.nulls}
     if statistics.mean is not None:
         profile |= {name: getattr(statistics, name) for name in ("mean", "deviation", "minimum", "maximum")}
@@ -106,7 +105,6 @@ def version_summary(config: Config, manifest: Manifest) -> str:
 
 
 def describe_folds(folds: Folds) -> str:
-    """The number of folds and their sizes in words."""
     sizes = [rows for counts in folds.rows.values() for rows in counts]
     repeats = len(folds.rows)
     times = f", {repeats} times" if repeats > 1 else ""

@@ -9,26 +9,16 @@ A value depends on the rows of its series in their order alone, also in the last
 its last.
 """
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import Column, DataFrame, Row, Window
 from pyspark.sql import functions as F
-from pyspark.sql.types import (
-    ArrayType,
-    DateType,
-    DoubleType,
-    FloatType,
-    MapType,
-    NumericType,
-    StructType,
-    TimestampNTZType,
-    TimestampType,
-)
+from pyspark.sql.types import ArrayType, DateType, DoubleType, FloatType, MapType, NumericType, StructType, TimestampNTZType, TimestampType
 from pyspark.sql.window import WindowSpec
 
 from pipelines.config.dataset.dataset import ByFold, ByFraction, Split
 from pipelines.config.dataset.windows import FUTURE, HISTORY, Statistic, WindowSettings, lag_name, rolling_name
 from pipelines.config.messages.words import name_list, suggestion
 from pipelines.errors import ConfigError, SourceError
-from pipelines.etl.splits.assignment import exact_column, split_number
+from pipelines.etl.splits.row_placement import exact_column, split_number
 
 _POSITION, _SPLIT, _LAST_SPLIT = "__position", "__window_split", "__last_split"
 _STATISTICS = {"mean": F.avg, "std": F.stddev_samp, "min": F.min, "max": F.max, "sum": F.sum}
@@ -71,24 +61,7 @@ def check_columns_read(rows: DataFrame, windows: WindowSettings) -> None:
 def check_order(rows: DataFrame, windows: WindowSettings, split: Split | None = None) -> int:
     """The number of rows that the query gives. Raises SourceError if a row has no value of `order`, or that of another row of its series.
     Raises it also if a split by a column goes back to an earlier one within a series."""
-    order, series = exact_column(windows.order), _series(windows)
-    number = _split_number(rows, split)
-    is_return = number < F.max(number).over(series.rowsBetween(Window.unboundedPreceding, -1)) if number is not None else F.lit(False)
-    texts = [F.coalesce(exact_column(name).cast("string"), F.lit("NULL")) for name in (*windows.by, windows.order)]
-    names = [f"{name} " for name in (*windows.by, windows.order)]
-    place = F.concat_ws(", ", *[F.concat(F.lit(name), text) for name, text in zip(names, texts, strict=True)])
-    is_unplaced = order.isNull()
-    if isinstance(rows.schema[windows.order].dataType, FloatType | DoubleType):
-        is_unplaced |= F.isnan(order)
-    places = rows.select(
-        is_unplaced.alias("unplaced"),
-        F.when(order == F.lag(order).over(series), place).alias("tie"),
-        F.when(is_return, place).alias("return"),
-    )
-    kinds = ("tie", "return")
-    counts_and_firsts = [column for name in kinds for column in (F.count(name).alias(name), F.min(name).alias(f"first_{name}"))]
-    counts = places.agg(F.count("*").alias("rows"), F.count_if("unplaced").alias("unplaced"), *counts_and_firsts).head()
-    assert counts is not None
+    counts = _count_misplaced(rows, windows, split)
     if counts["unplaced"]:
         raise SourceError(
             f"source.windows.order: {counts['unplaced']:,} of {counts['rows']:,} rows have no {windows.order}, and so no place in their "
@@ -109,6 +82,30 @@ def check_order(rows: DataFrame, windows: WindowSettings, split: Split | None = 
             "test, or give each series to one split"
         )
     return int(counts["rows"])
+
+
+def _count_misplaced(rows: DataFrame, windows: WindowSettings, split: Split | None) -> Row:
+    """The number of `rows`; of them `unplaced`, without a value of `order`; each `tie` with another row; each `return` to an earlier split;
+    and the first of both."""
+    order, series = exact_column(windows.order), _series(windows)
+    number = _split_number(rows, split)
+    is_return = number < F.max(number).over(series.rowsBetween(Window.unboundedPreceding, -1)) if number is not None else F.lit(False)
+    texts = [F.coalesce(exact_column(name).cast("string"), F.lit("NULL")) for name in (*windows.by, windows.order)]
+    names = [f"{name} " for name in (*windows.by, windows.order)]
+    place = F.concat_ws(", ", *[F.concat(F.lit(name), text) for name, text in zip(names, texts, strict=True)])
+    is_unplaced = order.isNull()
+    if isinstance(rows.schema[windows.order].dataType, FloatType | DoubleType):
+        is_unplaced |= F.isnan(order)
+    places = rows.select(
+        is_unplaced.alias("unplaced"),
+        F.when(order == F.lag(order).over(series), place).alias("tie"),
+        F.when(is_return, place).alias("return"),
+    )
+    kinds = ("tie", "return")
+    counts_and_firsts = [column for name in kinds for column in (F.count(name).alias(name), F.min(name).alias(f"first_{name}"))]
+    counts = places.agg(F.count("*").alias("rows"), F.count_if("unplaced").alias("unplaced"), *counts_and_firsts).head()
+    assert counts is not None, "an aggregate has a row"
+    return counts
 
 
 def add_windows(rows: DataFrame, windows: WindowSettings, split: Split | None = None) -> DataFrame:

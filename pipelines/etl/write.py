@@ -27,7 +27,7 @@ from pipelines.data.versions.raw_inputs import MOST_COLUMNS, MOST_ROWS, RAW_ROWS
 from pipelines.data.versions.schema import TensorColumn, arrow_schema, from_numpy, to_numpy
 from pipelines.etl.quarantine import Quarantine
 from pipelines.etl.refusals import REASON, accepted_rows
-from pipelines.etl.splits.assignment import INTERNAL, PART, PLACE, ROW, SPLIT, TRAIN, assign_part, exact_column
+from pipelines.etl.splits.row_placement import INTERNAL, PART, PLACE, ROW, SPLIT, TRAIN, assign_part, exact_column
 from pipelines.etl.statistics.row_sample import abridge
 from pipelines.runtime import philox
 
@@ -36,9 +36,8 @@ def sort_rows(place: np.ndarray, columns: dict[str, list[np.ndarray]]) -> tuple[
     """Sort encoded columns, given in pieces along the rows, by `place`, uint64 of shape (rows,). Returns them with the indices of the rows
     in that order.
 
-    Empties the lists to avoid holding a part twice. Rows with equal hashes are usually equal, but −0 and 0, or nested NULLs, have the
-    same hash: then the bytes decide, so that the result never depends on the order of arrival.
-    """
+    Empties the lists to avoid holding a part twice. Rows with equal hashes are usually equal, but −0 and 0, or nested NULLs, have the same
+    hash: then the bytes decide, so that the result never depends on the order of arrival."""
     whole_columns = {}
     for name, pieces in columns.items():
         whole_columns[name] = np.concatenate(pieces)
@@ -65,11 +64,6 @@ def document_order(place: np.ndarray, documents: list[np.ndarray]) -> list[int]:
     if not _repeats(place[order]).any():
         return list(order)
     return sorted(order, key=lambda row: (place[row], documents[row].tobytes()))
-
-
-def window_permutation(rows: int) -> np.ndarray:
-    """A random permutation of range(rows), the same one each time."""
-    return np.argsort(philox.random_words(rows, key=rows), kind="stable")
 
 
 def _repeats(values: np.ndarray) -> np.ndarray:
@@ -140,8 +134,7 @@ def bytes_per_split(rows: DataFrame, counts: dict[int, int], encoders: dict[str,
 
 
 def part_numbers(split_bytes: dict[int, int], part_bytes: int) -> dict[int, range]:
-    """Numbers of each split's parts, over all splits, for parts of about `part_bytes`. They do not depend on the
-    machine."""
+    """Numbers of each split's parts, over all splits, for parts of about `part_bytes`. They do not depend on the machine."""
     parts, start = {}, 0
     for split, size in split_bytes.items():
         parts[split] = range(start, start - (-size // part_bytes))
@@ -178,27 +171,31 @@ def _write_part(job: WritingJob, batches: Iterator[pa.RecordBatch]) -> Iterator[
                     encoded_pieces[column.name] += _documents(chunk) if encoders.packer else [to_numpy(column, chunk).copy()]
     if report.accepted and report.refused.total() <= job.allowed:
         place, is_train = np.concatenate(places), job.split_index(number) == TRAIN
-        for column in encoders.counted if is_train else ():  # how often each class stands in the values
-            # Row by row, since bincount takes eight bytes for each value.
-            pieces = encoded_pieces[column.name]
-            counts = sum(np.bincount(value.ravel(), minlength=column.cardinality or 0) for piece in pieces for value in piece)
-            report.count_classes(column.name, np.asarray(counts).tolist())
+        for column in encoders.counted if is_train else ():
+            report.count_classes(column.name, _count_values(encoded_pieces[column.name], column.cardinality or 0))
         if encoders.packer:
             ((name, documents),) = encoded_pieces.items()
             report.expected_rows = encoders.packer.window_count(report.accepted, sum(map(len, documents)))
             windows = encoders.packer.windows([documents[row] for row in document_order(place, documents)])
-            windows = windows[window_permutation(len(windows))]  # frees those in the order of documents
+            # In a random order, the same one each time; frees those in the order of documents.
+            windows = windows[np.argsort(philox.random_words(len(windows), key=len(windows)), kind="stable")]
             _write_rows(job, number, report, {name: windows})
         else:
             report.expected_rows = report.accepted
             values, order = sort_rows(place, encoded_pieces)
             _write_rows(job, number, report, values)
             if raw:
-                file = job.new_file(RAW_ROWS, number)
-                with storage.store_errors(f"{job.attempt.root}/{file}"):
-                    write_raw_rows(job.attempt.filesystem, f"{job.attempt.root}/{file}", pa.concat_tables(raw).take(pa.array(order)))
-                report.raw_rows.append(file)
+                report.raw_rows.append(job.new_file(RAW_ROWS, number))
+                path = f"{job.attempt.root}/{report.raw_rows[-1]}"
+                with storage.store_errors(path):
+                    write_raw_rows(job.attempt.filesystem, path, pa.concat_tables(raw).take(pa.array(order)))
     yield report.to_batch()
+
+
+def _count_values(pieces: list[np.ndarray], classes: int) -> list[int]:
+    """How often each class stands in the values: row by row, since bincount takes eight bytes for each value."""
+    counts = sum(np.bincount(values.ravel(), minlength=classes) for piece in pieces for values in piece)
+    return list(np.asarray(counts).tolist())
 
 
 def _documents(lists: pa.ListArray) -> list[np.ndarray]:

@@ -6,7 +6,7 @@ from contextlib import suppress
 from pipelines.config import Config
 from pipelines.config.dataset.dataset import FoldSplit
 from pipelines.config.effects import PlannedRun, ineffective_settings_in_run
-from pipelines.data.versions.cross_validation import open_fold
+from pipelines.data.versions.folds import open_fold
 from pipelines.data.versions.schema import ROW_KEYS, ROW_NUMBERS
 from pipelines.data.versions.versions import Version
 from pipelines.errors import ConfigError, DatasetError, TrainingError

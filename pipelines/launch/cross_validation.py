@@ -8,7 +8,7 @@ from functools import partial
 
 from pipelines import tracking
 from pipelines.config import Config
-from pipelines.data.versions.cross_validation import select_fold, training_rows
+from pipelines.data.versions.folds import select_fold, training_rows
 from pipelines.data.versions.versions import open_version
 from pipelines.launch.checks import check_training
 from pipelines.launch.cluster import cluster, job_tags

@@ -26,7 +26,7 @@ from pipelines import tracking
 from pipelines.config import Config
 from pipelines.data.loader.reader import Reader
 from pipelines.data.sources.base import distribute
-from pipelines.data.versions.cross_validation import open_fold
+from pipelines.data.versions.folds import open_fold
 from pipelines.data.versions.schema import ROW_NUMBERS, TensorColumn
 from pipelines.data.versions.versions import Version, include_passthrough
 from pipelines.errors import ConfigError

@@ -11,7 +11,7 @@ from pipelines import tracking
 from pipelines.config import Config
 from pipelines.config.messages.words import show_count
 from pipelines.config.train.base import Profile
-from pipelines.data.versions.cross_validation import open_fold
+from pipelines.data.versions.folds import open_fold
 from pipelines.data.versions.versions import Version
 from pipelines.errors import LockstepError, TrackingError, TrainingError
 from pipelines.launch.checks import check_training

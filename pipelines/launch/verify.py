@@ -12,7 +12,7 @@ from pipelines.config.messages.words import show_count
 from pipelines.config.train.base import PLACEMENT, BalanceSettings
 from pipelines.config.train.strategy import strategy_kinds_with
 from pipelines.config.train.train import Train
-from pipelines.data.versions.cross_validation import open_fold
+from pipelines.data.versions.folds import open_fold
 from pipelines.data.versions.versions import Version
 from pipelines.errors import TrainingError
 from pipelines.launch.cluster import cluster, uses_gpus, warn_of_missing_cpus

@@ -78,7 +78,7 @@ class Rehearsal:
 
     def _check(self, values: Mapping[str, Any], sent: _SentDraft) -> RehearsalResult:
         """The outcome of ETL. Raises what it or a training of its version would raise."""
-        from pipelines.data.versions.cross_validation import open_fold  # noqa: PLC0415
+        from pipelines.data.versions.folds import open_fold  # noqa: PLC0415
         from pipelines.launch.checks import check_before_etl, check_training  # noqa: PLC0415, loads torch while ETL runs
 
         config = self._read(values)

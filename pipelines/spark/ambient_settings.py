@@ -13,7 +13,6 @@ import socket
 import sys
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -22,12 +21,12 @@ from pyspark.sql import SparkSession
 
 from pipelines.errors import MismatchError
 from pipelines.runtime.compat.spark import jvm
-from pipelines.runtime.environment import describe_disagreement, environment, installed_versions, is_local
+from pipelines.runtime.environment import describe_disagreement, installed_versions, is_local
 
 log = logging.getLogger(__name__)
 
 WORKER_ENVIRONMENT = {"LC_ALL": "C.UTF-8", "PYTHONUTF8": "1", "PYTHONHASHSEED": "0", "TZ": "UTC"}
-"""For all processes of Spark: executors and Python workers."""
+"""For all processes of Spark: executors and Python workers, and the Java driver, which reads file names in it."""
 _LOCALES = ("user.{}", "user.{}.format", "user.{}.display")
 JAVA_OPTIONS = " ".join(
     [
@@ -67,12 +66,6 @@ def check_python() -> None:
     encoding = sys.getfilesystemencoding()
     if encoding != "utf-8":
         raise MismatchError(f"Python takes file names for {encoding} here, and Spark's workers for UTF-8; set PYTHONUTF8=1, and run again")
-
-
-def environment_of_new_processes() -> AbstractContextManager[None]:
-    """Around the start of the Java driver and its context: the environment that the driver gives its Python workers, and in which it
-    reads file names."""
-    return environment(WORKER_ENVIRONMENT)
 
 
 def executor_settings(java: Any, master: str) -> dict[str, str]:

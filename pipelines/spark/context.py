@@ -19,8 +19,8 @@ from pyspark import SparkConf, SparkContext
 
 import pipelines
 from pipelines.runtime.compat.spark import WORKER_MODULES, has_context, jvm
-from pipelines.runtime.environment import is_local
-from pipelines.spark.ambient_settings import check_python, environment_of_new_processes, executor_settings, fix_driver
+from pipelines.runtime.environment import environment, is_local
+from pipelines.spark.ambient_settings import WORKER_ENVIRONMENT, check_python, executor_settings, fix_driver
 from pipelines.spark.java_options import set_java_options
 from pipelines.spark.job_endings import JOB_MARK, java_signals, quiet_worker_settings, silence_broken_connections
 
@@ -50,19 +50,18 @@ REDACTED = (
 def start_context(name: str, worker_modules: tuple[str, ...] = ()) -> SparkContext:
     """The running context, or a new one: on the master that spark-submit names, else on all cores of this machine.
 
-    Python workers use this interpreter, unless PYSPARK_PYTHON is set (the system's Python lacks pyarrow), and search for this
-    package where this process found it. Those of this machine have imported `worker_modules` when they start.
-    """
+    Python workers use this interpreter, unless PYSPARK_PYTHON is set (the system's Python lacks pyarrow), and search for this package where
+    this process found it. Those of this machine have imported `worker_modules` when they start."""
     check_python()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     under_submit = "PYSPARK_GATEWAY_PORT" in os.environ
     arguments = os.environ.setdefault("PYSPARK_SUBMIT_ARGS", "" if under_submit else "--master local[*] pyspark-shell")
     if "local" in arguments and not under_submit:
-        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
     warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
     silence_broken_connections()
     set_java_options()
-    with environment_of_new_processes():
+    with environment(WORKER_ENVIRONMENT):  # which the Java driver gives its Python workers
         java_signals.listen()
         fix_driver()
         settings = {} if has_context() else {"spark.app.name": name, **_settings(worker_modules)}

@@ -20,8 +20,6 @@ _SECOND_COMPILER = (
 )
 """How often Java runs a method before it compiles it a second time, with all optimizations: thirty times its defaults. With these, the
 second compiler took a third of Java's processor time for a small ETL; what a large table runs for every row soon reaches either."""
-
-
 SHORT_JOB_OPTIONS = (_COLLECTOR, *_SECOND_COMPILER)
 
 
@@ -37,10 +35,8 @@ def archive_options() -> tuple[str, str]:
 
 
 def set_java_options() -> None:
-    """Have a Java that this process starts load its classes from the archive, if there is one, and spare what only long jobs need.
-
-    Options of the same kind that SPARK_SUBMIT_OPTS has already stay alone.
-    """
+    """Have a Java that this process starts load its classes from the archive, if there is one, and spare what only long jobs need. Options
+    of the same kind that SPARK_SUBMIT_OPTS has already stay alone."""
     options = os.environ.get(_OPTIONS, "")
     added: list[str] = []
     if "Archive" not in options and archive_path().exists():

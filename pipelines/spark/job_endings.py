@@ -88,10 +88,8 @@ class JobCancellation:
 
 
 def silence_broken_connections() -> None:
-    """Keep PySpark and Py4J from printing a traceback when Java ends first, which can happen on a signal to the whole process group.
-
-    Py4J also raises everything that it logs, so nothing is lost. It logs through its own loggers and the root logger.
-    """
+    """Keep PySpark and Py4J from printing a traceback when Java ends first, which can happen on a signal to the whole process group. Py4J
+    also raises everything that it logs, so nothing is lost. It logs through its own loggers and the root logger."""
 
     def handle_error(server: BaseServer, request: Any, client_address: Any) -> None:
         if not isinstance(sys.exc_info()[1], EOFError | ConnectionError):
@@ -114,10 +112,8 @@ def quiet_worker_settings(jvm: Any, master: str) -> dict[str, str]:
 
 
 def stop_tasks() -> None:
-    """Cancel this job's tasks and end their Python processes of this machine, so that none writes files while these are removed.
-
-    In a session that somebody else has started, such as a notebook's, other jobs go on.
-    """
+    """Cancel this job's tasks and end their Python processes of this machine, so that none writes files while these are removed. In a
+    session that somebody else has started, such as a notebook's, other jobs go on."""
     with suppress(Py4JError, OSError):
         context = session.sparkContext if (session := SparkSession.getActiveSession()) else None
         if context and all(context.environment.get(name) == value for name, value in JOB_MARK.items()):
@@ -174,10 +170,8 @@ java_signals = Signals()
 
 @contextmanager
 def driver_errors() -> Iterator[None]:
-    """Around all of a job, and around its MLflow run: after the end of the Java driver, calls to Spark fail in many ways.
-
-    Raises DatasetError if the driver died or did not start, SystemExit if it or this process was asked to leave.
-    """
+    """Around all of a job, and around its MLflow run: after the end of the Java driver, calls to Spark fail in many ways. Raises
+    DatasetError if the driver died or did not start, SystemExit if it or this process was asked to leave."""
     try:
         yield
     except Exception as error:

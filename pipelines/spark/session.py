@@ -66,9 +66,11 @@ SHORT_ROW_BYTES = BATCH_BYTES // 65_536
 MOST_GENERATED_COLUMNS = 1_000
 """Rows of more columns are projected by Spark's interpreter."""
 SCAN_CELLS, SCAN_ROWS = 2**19, (64, 4_096)
-"""Cells and rows of a batch that Spark's reader of Parquet decodes at once; the second number of rows is Spark's default."""
+"""Cells, and least and most rows, of a batch that Spark's reader of Parquet decodes at once; the second number of rows is Spark's default.
+The reader makes rows of the columns, and for each row touches the arrays of all columns: with many columns and 4,096 rows these lie on more
+pages of memory than the processor keeps addresses of."""
 CACHE_CELLS, CACHE_ROWS = 2**21, (64, 10_000)
-"""The same of a batch of cached rows."""
+"""The same of a batch of cached rows. Spark makes room for all before the first: for 10,000 of 3,000 columns, 240 MB in each task."""
 
 
 def session(name: str) -> SparkSession:
@@ -122,20 +124,16 @@ def _free(spark: SparkSession) -> None:
 def weigh_batches(rows: DataFrame, source_row_bytes: float) -> None:
     """Let Spark cut the batches that it hands to Python by their bytes, unless the rows are short scalars.
 
-    Spark recomputes the size of the whole batch for every row, which takes a quarter of the transfer's time. Batches of 65,536 rows
-    of SHORT_ROW_BYTES stay within BATCH_BYTES anyway. `source_row_bytes` is an average.
-    """
+    Spark recomputes the size of the whole batch for every row, which takes a quarter of the transfer's time. Batches of 65,536 rows of
+    SHORT_ROW_BYTES stay within BATCH_BYTES anyway. `source_row_bytes` is an average."""
     scalars = not any(isinstance(field.dataType, BinaryType | ArrayType | MapType | StructType | VariantType) for field in rows.schema)
     unlimited = scalars and source_row_bytes <= SHORT_ROW_BYTES
     rows.sparkSession.conf.set("spark.sql.execution.arrow.maxBytesPerBatch", str(2**31 - 1 if unlimited else BATCH_BYTES))
 
 
 def suit_columns(rows: DataFrame, is_judged_cheaply: bool = False) -> None:
-    """Set what suits the number of columns of these rows, for the plans that Spark makes of them from now on.
-
-    `is_judged_cheaply`: whether split, part and refusals are computed from few columns and without conditions, so that one projection
-    may compute them several times.
-    """
+    """Set what suits the number of columns of these rows, for the plans that Spark makes of them from now on. `is_judged_cheaply`: whether
+    split, part and refusals are computed from few columns and without conditions, so that one projection may compute them several times."""
     columns = len(rows.columns)
     is_merged = is_judged_cheaply and columns > MOST_GENERATED_COLUMNS
     if is_merged:
@@ -148,8 +146,8 @@ def suit_columns(rows: DataFrame, is_judged_cheaply: bool = False) -> None:
 def column_settings(columns: int, is_merged: bool = False) -> dict[str, str]:
     """The settings for this number of columns. `is_merged`: whether Spark merges projections even where that repeats an expression."""
     return {
-        "spark.sql.parquet.columnarReaderBatchSize": str(rows_per_scan_batch(columns)),
-        "spark.sql.inMemoryColumnarStorage.batchSize": str(rows_per_cached_batch(columns)),
+        "spark.sql.parquet.columnarReaderBatchSize": str(rows_per_batch(columns, SCAN_CELLS, SCAN_ROWS)),
+        "spark.sql.inMemoryColumnarStorage.batchSize": str(rows_per_batch(columns, CACHE_CELLS, CACHE_ROWS)),
         "spark.sql.codegen.factoryMode": "FALLBACK" if columns <= MOST_GENERATED_COLUMNS else "NO_CODEGEN",
         "spark.sql.optimizer.collapseProjectAlwaysInline": str(is_merged).lower(),
         # It compares each column with each other.
@@ -159,14 +157,7 @@ def column_settings(columns: int, is_merged: bool = False) -> dict[str, str]:
     }
 
 
-def rows_per_scan_batch(columns: int) -> int:
-    """Rows that Spark's reader of Parquet decodes at once. It then makes rows of the columns, and for each row touches the arrays of all
-    columns: with many columns and 4,096 rows these lie on more pages of memory than the processor keeps addresses of."""
-    least, most = SCAN_ROWS
-    return max(least, min(most, SCAN_CELLS // max(columns, 1)))
-
-
-def rows_per_cached_batch(columns: int) -> int:
-    """Rows of a cached batch. Spark makes room for all of them before the first: for 10,000 of 3,000 columns, 240 MB in each task."""
-    least, most = CACHE_ROWS
-    return max(least, min(most, CACHE_CELLS // max(columns, 1)))
+def rows_per_batch(columns: int, cells: int, limits: tuple[int, int]) -> int:
+    """Rows of a batch with about so many cells, within the limits."""
+    least, most = limits
+    return max(least, min(most, cells // max(columns, 1)))

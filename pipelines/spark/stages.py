@@ -19,6 +19,8 @@ from pipelines.runtime.progress import FIRST_LINE_SECONDS, LINE_SECONDS, Progres
 log = logging.getLogger(__name__)
 
 BAR_SECONDS = 0.2
+Spans = Mapping[str, tuple[float, float]]
+"""Begin and end of each stage of the ETL, in seconds since 1970."""
 
 
 class Stages:
@@ -77,10 +79,6 @@ class Stages:
         with suppress(Py4JError, OSError):  # a stage that Spark has forgotten
             rows = rows_read(self.spark, [stage.stageId for stage in stages])
         return sum(stage.numCompletedTasks for stage in stages), sum(stage.numTasks for stage in stages), rows
-
-
-Spans = Mapping[str, tuple[float, float]]
-"""Begin and end of each stage of the ETL, in seconds since 1970."""
 
 
 def spark_stages(spark: SparkSession, spans: Spans) -> tuple[SparkStage, ...]:

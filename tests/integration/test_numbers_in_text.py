@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import DecimalType, DoubleType, IntegerType
 from tables import read_tables, source, write
 
-from pipelines.data.sources.text.misfits import pattern
+from pipelines.data.sources.text.type_checks import pattern
 from pipelines.etl.plan_checks import text_cast_notes
 from pipelines.runtime.compat.spark import query_execution
 

@@ -12,7 +12,7 @@ from trainings import open_dataset
 
 from pipelines import api
 from pipelines.config import Config, parse
-from pipelines.data.versions.cross_validation import select_fold
+from pipelines.data.versions.folds import select_fold
 from pipelines.data.versions.versions import Version
 from pipelines.errors import ConfigError, SourceError
 

@@ -61,11 +61,11 @@ FAULTS = (
         "tests/unit/test_digest_log.py",
     ),
     Fault(
-        "P6", "pipelines/etl/splits/assignment.py", "isnull({column}), {value}' for", "{value}' for",
+        "P6", "pipelines/etl/splits/row_placement.py", "isnull({column}), {value}' for", "{value}' for",
         "tests/integration/test_etl_splits.py",
     ),
     Fault(
-        "P6", "pipelines/etl/splits/assignment.py", '_hash_with_salt("part", F.col(ROW))', "F.monotonically_increasing_id()",
+        "P6", "pipelines/etl/splits/row_placement.py", '_hash_with_salt("part", F.col(ROW))', "F.monotonically_increasing_id()",
         "tests/integration/test_etl_splits.py tests/integration/test_etl_fit.py",
     ),
     Fault(
@@ -198,7 +198,7 @@ FAULTS = (
         "tests/unit/test_stragglers.py -k shards",
     ),
     Fault(
-        *("etl", "pipelines/etl/splits/assignment.py",
+        *("etl", "pipelines/etl/splits/row_placement.py",
           'hash_share("split", unit)', 'hash_share("split", F.col(ROW))'),
         "tests/integration/test_etl_splits.py -k group",
     ),

@@ -20,7 +20,7 @@ from stores import new_store
 from pipelines.config import Config, parse
 from pipelines.config.dataset.dataset import ByFold
 from pipelines.data.loader import Loader, Order, shard_range
-from pipelines.data.versions.cross_validation import FoldRowGroup, count_folds, fold_splits, select_fold, time_fold_splits, training_rows
+from pipelines.data.versions.folds import FoldRowGroup, count_folds, fold_splits, select_fold, time_fold_splits, training_rows
 from pipelines.data.versions.manifest import Folds
 from pipelines.data.versions.plain import commit_arrays, identity_encoders
 from pipelines.data.versions.schema import TensorColumn

@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql.types import DoubleType, FloatType, IntegerType, LongType
 
 from pipelines.data.sources.text.json import LARGE_NUMBER, STRANGE_DECIMAL
-from pipelines.data.sources.text.misfits import doubt
+from pipelines.data.sources.text.type_checks import doubt
 
 JAVAS = ("12D", "7f", "1.d", "0x1p4", "0X1P4", "1\x0b", "\x1f1")
 DIGITS = ("٣", "١٫٥", "１２", "1\u0967", "\U0001d7d9", "\U00010d40")

@@ -1,6 +1,5 @@
 """Spark's settings follow the number of columns."""
 
-from collections.abc import Callable
 from itertools import pairwise
 
 import pytest
@@ -12,23 +11,20 @@ from pipelines.spark.session import (
     SCAN_CELLS,
     SCAN_ROWS,
     column_settings,
-    rows_per_cached_batch,
-    rows_per_scan_batch,
+    rows_per_batch,
 )
 
 
-@pytest.mark.parametrize(
-    ("rows_at_once", "cells", "limits"), [(rows_per_scan_batch, SCAN_CELLS, SCAN_ROWS), (rows_per_cached_batch, CACHE_CELLS, CACHE_ROWS)]
-)
-def test_rows_of_a_batch_follow_the_cells_of_a_row(rows_at_once: Callable[[int], int], cells: int, limits: tuple[int, int]) -> None:
+@pytest.mark.parametrize(("cells", "limits"), [(SCAN_CELLS, SCAN_ROWS), (CACHE_CELLS, CACHE_ROWS)])
+def test_rows_of_a_batch_follow_the_cells_of_a_row(cells: int, limits: tuple[int, int]) -> None:
     least, most = limits
     few = [0, 1, 30, cells // most]
-    assert [rows_at_once(columns) for columns in few] == [most] * 4, "narrow tables keep Spark's default"
+    assert [rows_per_batch(columns, cells, limits) for columns in few] == [most] * 4, "narrow tables keep Spark's default"
     columns = [cells // most, 1_000, 3_000, 8_192]
-    rows = [rows_at_once(number) for number in columns]
+    rows = [rows_per_batch(number, cells, limits) for number in columns]
     assert all(later < earlier for earlier, later in pairwise(rows))
     assert all(number * row_count <= cells for number, row_count in zip(columns, rows, strict=True))
-    assert rows_at_once(100_000) == least
+    assert rows_per_batch(100_000, cells, limits) == least
 
 
 def test_only_projections_of_very_many_columns_are_interpreted() -> None:

@@ -64,6 +64,8 @@ class Encoder(ABC, Generic[Settings]):
     """What `needs` says, unless it depends on the settings."""
     placeholder: ClassVar[Mapping[str, Any]] = {}
     """What `placeholder_state` gives, unless it depends on the number of classes."""
+    has_classes_in_values: ClassVar[bool] = False
+    """Whether a value is many classes, as of a mask. ETL then counts them once the rows of the training split are encoded."""
 
     def __init__(self, settings: Settings, state: dict[str, Any]) -> None:
         self.settings = settings
@@ -143,14 +145,24 @@ class Encoder(ABC, Generic[Settings]):
         return tuple(self.state.get("classes", ()))
 
     @property
-    def has_classes_in_values(self) -> bool:
-        """Whether a value is many classes, as of a mask. ETL then counts them once the rows of the training split are encoded."""
-        return False
-
-    @property
     def class_counts(self) -> tuple[int, ...]:
         """Rows of each class in the training split."""
         return tuple(self.state.get("counts", ()))
+
+
+class ListEncoder(Encoder[Settings]):
+    """Base class of encoders to the numbers of texts in a list, which the state has under `list_name`; the first has `first_number`."""
+
+    list_name: ClassVar[str]
+    first_number: ClassVar[int] = 0
+
+    def __init__(self, settings: Settings, state: dict[str, Any]) -> None:
+        super().__init__(settings, state)
+        self._texts = pa.array(state[self.list_name], pa.string())
+
+    def decode(self, values: np.ndarray) -> np.ndarray:
+        """The texts of numbers; None for the numbers before the first."""
+        return np.array([*[None] * self.first_number, *self.state[self.list_name]], dtype=object)[values]
 
 
 class Packer(Encoder[Settings]):

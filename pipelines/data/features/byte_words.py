@@ -17,7 +17,6 @@ _BYTES = {chr(byte): byte for byte in _PRINTABLE} | {chr(256 + number): byte for
 
 
 def word_bytes(word: str) -> bytes:
-    """The bytes of a word of BYTE_LEVEL."""
     return bytes(_BYTES[character] for character in word)
 
 

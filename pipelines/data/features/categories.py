@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as types
 
-from pipelines.data.features.base import COUNTS, Encoder, Input, array_with_nulls, list_first
+from pipelines.data.features.base import COUNTS, Encoder, Input, ListEncoder, array_with_nulls, list_first
 from pipelines.data.features.raw import categories, is_category, is_number, numbers
 from pipelines.data.versions.schema import Role, TensorColumn
 from pipelines.errors import ConfigError
@@ -33,10 +33,11 @@ class CategoryEncoder(Encoder[Settings]):
         return "" if is_category(kind) else "it takes text, numbers, booleans and times; CAST the column to STRING in the query"
 
 
-class Vocabulary(CategoryEncoder["VocabularySettings"]):
+class Vocabulary(ListEncoder["VocabularySettings"], CategoryEncoder["VocabularySettings"]):
     """State: `values`, most frequent first, numbered from 1. They are stored in the manifest, which grows by about ten megabytes for a
     million words; use `hash` for larger vocabularies."""
 
+    list_name, first_number = "values", 1
     placeholder = {"values": ["a"]}
 
     @classmethod
@@ -45,22 +46,15 @@ class Vocabulary(CategoryEncoder["VocabularySettings"]):
         frequent = counts.filter(pc.greater_equal(counts["count"], settings.min_count)).slice(0, settings.max_size)
         return {"values": frequent["value"].to_pylist()}
 
-    def __init__(self, settings: VocabularySettings, state: dict[str, Any]) -> None:
-        super().__init__(settings, state)
-        self._values = pa.array(state["values"], pa.string())
-
     def column(self, name: str, role: Role) -> TensorColumn:
-        return TensorColumn(name=name, dtype="int32", role=role, cardinality=len(self._values) + 1)
+        return TensorColumn(name=name, dtype="int32", role=role, cardinality=len(self._texts) + 1)
 
     def encode(self, *inputs: pa.Array) -> pa.Array:
-        return pc.add(_indices(inputs[0], self._values).fill_null(-1), pa.scalar(1, pa.int32()))
+        return pc.add(_indices(inputs[0], self._texts).fill_null(-1), pa.scalar(1, pa.int32()))
 
     @property
     def method(self) -> str:
-        return f"{len(self._values):,} values have numbers from 1 ({list_first(self.state['values'])}); 0 is all else"
-
-    def decode(self, values: np.ndarray) -> np.ndarray:
-        return np.array([None, *self.state["values"]], dtype=object)[values]
+        return f"{len(self._texts):,} values have numbers from 1 ({list_first(self.state['values'])}); 0 is all else"
 
 
 class Hash(CategoryEncoder["HashSettings"]):
@@ -119,8 +113,10 @@ class Binary(Encoder["BinarySettings"]):
         return values.astype(bool) if self.classes == ("false", "true") else values
 
 
-class Label(CategoryEncoder["LabelSettings"]):
+class Label(ListEncoder["LabelSettings"], CategoryEncoder["LabelSettings"]):
     """State: `classes` and their `counts`. Integer classes are sorted as numbers, all others as text."""
+
+    list_name = "classes"
 
     @classmethod
     def fit(cls, settings: LabelSettings, inputs: Sequence[Input]) -> dict[str, Any]:
@@ -141,22 +137,15 @@ class Label(CategoryEncoder["LabelSettings"]):
     def placeholder_state(cls, classes: int) -> dict[str, Any]:
         return {"classes": [str(number) for number in range(classes)], "counts": [1] * classes}
 
-    def __init__(self, settings: LabelSettings, state: dict[str, Any]) -> None:
-        super().__init__(settings, state)
-        self._values = pa.array(state["classes"], pa.string())
-
     def column(self, name: str, role: Role) -> TensorColumn:
-        return TensorColumn(name=name, dtype="int64", role=role, cardinality=len(self._values))
+        return TensorColumn(name=name, dtype="int64", role=role, cardinality=len(self._texts))
 
     def encode(self, *inputs: pa.Array) -> pa.Array:
-        return _indices(inputs[0], self._values).cast(pa.int64())
+        return _indices(inputs[0], self._texts).cast(pa.int64())
 
     @property
     def method(self) -> str:
-        return f"{len(self._values):,} classes, in this order: {list_first(self.state['classes'])}"
-
-    def decode(self, values: np.ndarray) -> np.ndarray:
-        return np.array(self.state["classes"], dtype=object)[values]
+        return f"{len(self._texts):,} classes, in this order: {list_first(self.state['classes'])}"
 
 
 def _indices(values: pa.Array, words: pa.Array) -> pa.Array:

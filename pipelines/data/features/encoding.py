@@ -14,6 +14,7 @@ from pipelines.data.features.base import COUNTS, WORDS, Encoder, Input
 from pipelines.data.features.row_encoders import RowEncoder, RowEncoders
 from pipelines.data.features.statistics import Statistics
 from pipelines.data.versions.manifest import FittedEncoder
+from pipelines.data.versions.schema import TensorColumn
 from pipelines.errors import ConfigError, MismatchError
 
 ENCODERS_VERSION = 1
@@ -72,9 +73,7 @@ def fit_encoders(dataset: Dataset, statistics: Mapping[str, Statistics], schema:
             faults.append(f"{_key(dataset, name)}: {error}")
             continue
         column = encoder(settings, state).column(name, dataset.column_role(name))
-        fitted[name] = FittedEncoder(
-            feature=_plain_settings(settings), inputs=settings.inputs(name), state=state, column=column, package=ENCODERS.package(settings)
-        )
+        fitted[name] = _describe_encoder(name, settings, state, column)
     if faults:
         raise ConfigError("\n".join(faults))
     return fitted
@@ -87,10 +86,8 @@ def encoder_notes(encoders: Mapping[str, FittedEncoder]) -> tuple[str, ...]:
 
 
 def placeholder_encoders(dataset: Dataset, classes: int) -> dict[str, FittedEncoder] | None:
-    """Encoders with the shapes and kinds of their columns before they are fitted, as if every label had so many `classes`.
-
-    None if one of them is a user's own, whose state is unknown, or if the query or the rows decide what the columns are.
-    """
+    """Encoders with the shapes and kinds of their columns before they are fitted, as if every label had so many `classes`. None if one of
+    them is a user's own, whose state is unknown, or if the query or the rows decide what the columns are."""
     if not dataset.is_resolved or any(is_class_path(settings.encoder) for settings in dataset.encoders.values()):
         return None
     encoders = {}
@@ -100,20 +97,17 @@ def placeholder_encoders(dataset: Dataset, classes: int) -> dict[str, FittedEnco
         fitted = encoder(settings, state)
         column = fitted.column(name, dataset.column_role(name))
         counts = (1,) * (column.cardinality or 0) if fitted.has_classes_in_values else ()
-        encoders[name] = FittedEncoder(
-            feature=_plain_settings(settings),
-            inputs=settings.inputs(name),
-            state=state,
-            column=column,
-            package=ENCODERS.package(settings),
-            class_counts=counts,
-        )
+        encoders[name] = _describe_encoder(name, settings, state, column, counts)
     return encoders
 
 
-def _plain_settings(settings: EncoderSettings) -> dict[str, Any]:
-    """The settings as a manifest has them, whose digest is that of the dataset: those that change rows."""
-    return settings.model_dump(mode="json", exclude=set(settings.excluded_from_identity))
+def _describe_encoder(
+    name: str, settings: EncoderSettings, state: dict[str, Any], column: TensorColumn, class_counts: tuple[int, ...] = ()
+) -> FittedEncoder:
+    """The encoder as a manifest has it: of its settings, those that change rows, since the dataset's digest is over them."""
+    feature, package = settings.model_dump(mode="json", exclude=set(settings.excluded_from_identity)), ENCODERS.package(settings)
+    inputs = settings.inputs(name)
+    return FittedEncoder(feature=feature, inputs=inputs, state=state, column=column, package=package, class_counts=class_counts)
 
 
 def _key(dataset: Dataset, name: str) -> str:

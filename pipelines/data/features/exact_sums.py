@@ -40,11 +40,8 @@ def sums(values: np.ndarray) -> tuple[int, int]:
 
 
 def root(numerator: int, denominator: int) -> float:
-    """√(numerator / denominator), correctly rounded.
-
-    An inexact integer root of 55 bits or more is made odd. It then rounds to the same float64 as the true root: Boldo and Melquiond
-    2008, "Emulation of FMA and correctly rounded sums".
-    """
+    """√(numerator / denominator), correctly rounded. An inexact integer root of 55 bits or more is made odd. It then rounds to the same
+    float64 as the true root: Boldo and Melquiond 2008, "Emulation of FMA and correctly rounded sums"."""
     shift = (numerator.bit_length() - denominator.bit_length() - 109) // 2
     numerator, denominator = (numerator, denominator << 2 * shift) if shift >= 0 else (numerator << -2 * shift, denominator)
     integer_root = isqrt(numerator // denominator)
@@ -61,9 +58,8 @@ def to_units(value: float) -> int:
 def _sum(values: np.ndarray, exponent: int) -> int:
     """Σx in units, for at most 2**_ROW_BITS values below 2**exponent in magnitude.
 
-    Adding and subtracting σ = 2**(exponent + _ROW_BITS) rounds a value to a multiple of σ · 2**-53. The sum of these is below σ, so
-    float64 holds it exactly. The remainders are below σ · 2**-53 and are summed in the same way.
-    """
+    Adding and subtracting σ = 2**(exponent + _ROW_BITS) rounds a value to a multiple of σ · 2**-53. The sum of these is below σ, so float64
+    holds it exactly. The remainders are below σ · 2**-53 and are summed in the same way."""
     total = 0
     while values.any():
         sigma = ldexp(1.0, exponent + _ROW_BITS)

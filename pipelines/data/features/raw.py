@@ -31,11 +31,8 @@ def is_text(kind: pa.DataType) -> bool:
 
 
 def words(text: pa.Array) -> pa.Array:
-    """The words of each text as a list; NULL for a NULL text.
-
-    A word is a run of letters, digits and `_` with the apostrophe before it, or any other single character except whitespace:
-    `it's` has the words `it` and `'s`, as in treebanks.
-    """
+    """The words of each text as a list; NULL for a NULL text. A word is a run of letters, digits and `_` with the apostrophe before it, or
+    any other single character except whitespace: `it's` has the words `it` and `'s`, as in treebanks."""
     spaced = pc.replace_substring_regex(text.cast(pa.string()), r"('?[\pL\pN\pM_]+|[^\s])", r" \1 ")
     # Behind white space at a text's end, Arrow 25 looks at the next byte, which may be beyond the buffer: the last word was a matter of
     # chance. So no text ends with white space.
@@ -63,11 +60,8 @@ def check_category(kind: pa.DataType) -> None:
 
 
 def numbers(values: pa.Array) -> np.ndarray:
-    """Convert values to float64, shape (rows,), with NaN for NULL.
-
-    Integers beyond 2**53 and decimals are rounded to the nearest float64, true and false become 1 and 0, and −0 becomes 0.
-    Raises ConfigError if the values are not numbers.
-    """
+    """Convert values to float64, shape (rows,), with NaN for NULL. Integers beyond 2**53 and decimals are rounded to the nearest float64,
+    true and false become 1 and 0, and −0 becomes 0. Raises ConfigError if the values are not numbers."""
     if not is_number(values.type):
         raise ConfigError(f"{values.type} values are not numbers; CAST them in the query, or use a categorical encoder such as vocabulary")
     if types.is_boolean(values.type):
@@ -140,7 +134,6 @@ def null_invalid(values: pa.Array) -> pa.Array:
 
 
 def null_rows(values: pa.Array, is_null: np.ndarray) -> pa.Array:
-    """The values, with NULL in these rows."""
     return values.take(pa.array(np.arange(len(values)), mask=is_null))
 
 

@@ -67,10 +67,8 @@ class Statistics:
 
 
 class Accumulator:
-    """Accumulates the statistics of one column in one partition.
-
-    `needs` selects them: "moments" (mean, deviation, minimum, maximum), "sample", one of COUNTED, and that of any `TermRule`.
-    """
+    """Accumulates the statistics of one column in one partition. `needs` selects them: "moments" (mean, deviation, minimum, maximum),
+    "sample", one of COUNTED, and that of any `TermRule`."""
 
     def __init__(self, needs: Iterable[str]) -> None:
         self._needs = frozenset(needs)
@@ -155,7 +153,6 @@ class Accumulator:
             self._sample.add(values, order)
 
     def _count(self) -> None:
-        """Count the rows that have not been counted yet."""
         if not self._uncounted:
             return
         counted = pc.value_counts(pa.chunked_array(self._uncounted))
@@ -192,9 +189,8 @@ def statistics_from_summary(
 ) -> Statistics:
     """The statistics of one column from the summary of all its rows, the table of its counts, and those of its `terms` by statistic.
 
-    Of each table, the `most` frequent are kept. If that has been done already, `distinct` tells how many counts there were.
-    Sums are exact; only the final division rounds.
-    """
+    Of each table, the `most` frequent are kept. If that has been done already, `distinct` tells how many counts there were. Sums are exact;
+    only the final division rounds."""
     summed = None if counts is None else _most_frequent_first(counts)
     numeric = summary["rows"] - summary["nulls"] - summary["infinite"] if MOMENTS in summary["needs"] else 0
     moments: dict[str, float] = {}

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.data.features.base import WORDS, Encoder, Input, list_first, tensors_with_nulls
+from pipelines.data.features.base import WORDS, Input, ListEncoder, list_first, tensors_with_nulls
 from pipelines.data.features.raw import elements, is_category, is_list, is_text, words
 from pipelines.data.features.text_pieces import TermRule, split_terms
 from pipelines.data.versions.schema import FIRST, FREE, UNKNOWN, Role, TensorColumn
@@ -21,10 +21,11 @@ if TYPE_CHECKING:
 FIRST_TERM = 1
 
 
-class Sequence(Encoder["SequenceSettings"]):
+class Sequence(ListEncoder["SequenceSettings"]):
     """State: `words`, most frequent first, numbered from FIRST. NULL is refused; a text without words is accepted."""
 
     pieces = "words"
+    list_name, first_number = "words", FIRST
     statistics = frozenset({WORDS})
     placeholder = {"words": ["a"]}
 
@@ -44,18 +45,14 @@ class Sequence(Encoder["SequenceSettings"]):
         ordered = frequent.sort_by([("count_sum", "descending"), ("value", "ascending")])
         return {"words": ordered["value"].slice(0, settings.max_size).to_pylist()}
 
-    def __init__(self, settings: SequenceSettings, state: dict[str, Any]) -> None:
-        super().__init__(settings, state)
-        self._words = pa.array(state["words"], pa.string())
-
     def column(self, name: str, role: Role) -> TensorColumn:
-        return TensorColumn(name=name, dtype="int32", shape=(self.settings.length,), role=role, cardinality=FIRST + len(self._words))
+        return TensorColumn(name=name, dtype="int32", shape=(self.settings.length,), role=role, cardinality=FIRST + len(self._texts))
 
     def encode(self, *inputs: pa.Array) -> pa.Array:
         categories, offsets = elements(words(inputs[0]) if is_text(inputs[0].type) else inputs[0])
         if self.settings.lowercase and is_text(inputs[0].type):
             categories = pc.utf8_lower(categories)
-        numbers = pc.add(pc.index_in(categories, self._words).fill_null(UNKNOWN - FIRST), FIRST).to_numpy(zero_copy_only=False)
+        numbers = pc.add(pc.index_in(categories, self._texts).fill_null(UNKNOWN - FIRST), FIRST).to_numpy(zero_copy_only=False)
         counts, length = np.diff(offsets), self.settings.length
         row = np.repeat(np.arange(len(counts)), counts)
         place = np.arange(len(numbers)) - np.repeat(offsets[:-1], counts)
@@ -71,14 +68,12 @@ class Sequence(Encoder["SequenceSettings"]):
         words = self.state["words"]
         return f"the {self.settings.keep} {self.settings.length} words, of which {len(words):,} have numbers ({list_first(words)})"
 
-    def decode(self, values: np.ndarray) -> np.ndarray:
-        return np.array([None, None, *self.state["words"]], dtype=object)[values]
 
-
-class Terms(Encoder["TermsSettings"]):
+class Terms(ListEncoder["TermsSettings"]):
     """State: `terms`, those of most texts first, numbered from 1; `documents`, the number of texts of the training split with each; and
     `texts`, the number of all. NULL is refused; a text without known terms is accepted."""
 
+    list_name, first_number = "terms", FIRST_TERM
     placeholder = {"terms": ["a"], "documents": [1], "texts": 1}
 
     @classmethod
@@ -99,28 +94,20 @@ class Terms(Encoder["TermsSettings"]):
                 f"column {inputs[0].name} has no term that {settings.min_count} texts of the training split have; lower min_count, or use "
                 "another column"
             )
-        return {
-            "terms": frequent["value"].to_pylist(),
-            "documents": frequent["count"].to_pylist(),
-            "texts": inputs[0].statistics.values,
-        }
-
-    def __init__(self, settings: TermsSettings, state: dict[str, Any]) -> None:
-        super().__init__(settings, state)
-        self._terms = pa.array(state["terms"], pa.string())
+        return {"terms": frequent["value"].to_pylist(), "documents": frequent["count"].to_pylist(), "texts": inputs[0].statistics.values}
 
     def column(self, name: str, role: Role) -> TensorColumn:
-        shape, cardinality = (self.settings.length, 2), FIRST_TERM + len(self._terms)
+        shape, cardinality = (self.settings.length, 2), FIRST_TERM + len(self._texts)
         return TensorColumn(name=name, dtype="int32", shape=shape, role=role, cardinality=cardinality, counted=True)
 
     def encode(self, *inputs: pa.Array) -> pa.Array:
         encoded = np.full((len(inputs[0]), self.settings.length, 2), FREE, np.int32)
         for start, terms, rows in split_terms(inputs[0], _rule(self.settings)):
-            numbers = pc.index_in(terms, self._terms)
-            is_known = numbers.is_valid().to_numpy(zero_copy_only=False)
-            width = FIRST_TERM + len(self._terms)
-            of_terms = numbers.drop_null().to_numpy().astype(np.int64) + FIRST_TERM
-            pairs, counts = np.unique(rows[is_known] * width + of_terms, return_counts=True)
+            indices = pc.index_in(terms, self._texts)
+            is_known = indices.is_valid().to_numpy(zero_copy_only=False)
+            width = FIRST_TERM + len(self._texts)
+            numbers = indices.drop_null().to_numpy().astype(np.int64) + FIRST_TERM
+            pairs, counts = np.unique(rows[is_known] * width + numbers, return_counts=True)
             row, number = pairs // width, pairs % width
             place = np.arange(len(row)) - np.searchsorted(row, row)
             fits = place < self.settings.length
@@ -131,10 +118,6 @@ class Terms(Encoder["TermsSettings"]):
     def method(self) -> str:
         terms = self.state["terms"]
         return f"at most {self.settings.length} of the {len(terms):,} terms that have numbers ({list_first(terms)}), with their counts"
-
-    def decode(self, values: np.ndarray) -> np.ndarray:
-        """The terms of numbers, without their counts."""
-        return np.array([None, *self.state["terms"]], dtype=object)[values]
 
     def example(self, kind: pa.DataType) -> str:
         """A text of some frequent and some rare words."""

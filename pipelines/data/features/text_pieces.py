@@ -50,7 +50,6 @@ def line_word_counts(values: pa.Array, lowercase: bool = False) -> pa.Table:
 
 
 def count_table(values: pa.Array, counts: pa.Array) -> pa.Table:
-    """(value, count) from both."""
     return pa.table({"value": values, "count": counts.cast(pa.int64())})
 
 

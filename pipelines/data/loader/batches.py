@@ -176,9 +176,8 @@ class Windows:
     def _permute(self, runs: RowRuns, at: Tensor, permuted: list[Tensor]) -> list[Tensor]:
         """Decode the runs: narrow columns into `permuted`, in the order `at`, and wide ones in stored order into the result.
 
-        A column's runs are concatenated and permuted while they are in the CPU's cache, which takes a third less time
-        than concatenating all columns first.
-        """
+        A column's runs are concatenated and permuted while they are in the CPU's cache, which takes a third less time than concatenating
+        all columns first."""
         memory, rows, end = self._memory, len(at), 0
         wide, decoded = memory.wide_windows.empty(memory.wide, rows), []
         for group, start, count in zip(*(values.tolist() for values in (runs.group, runs.start, runs.rows)), strict=True):
@@ -248,10 +247,8 @@ class _Cursor:
 
 
 def chunks(epoch: Epoch, shards: dict[int, Shard], windows: Windows, step: int, chunk_bytes: int) -> Iterator[Chunk]:
-    """The epoch's steps from `step` on, in chunks of as many steps as fit into `chunk_bytes`, at least one.
-
-    The first chunks are smaller, so that the first batch does not wait for later ones.
-    """
+    """The epoch's steps from `step` on, in chunks of as many steps as fit into `chunk_bytes`, at least one. The first chunks are smaller,
+    so that the first batch does not wait for later ones."""
     microbatch, full_steps = epoch.order.microbatch, epoch.order.full_steps(epoch.rows)
     cursors = {number: _Cursor(number, shard, windows, step * microbatch) for number, shard in shards.items()}
     most_steps, steps = max(1, chunk_bytes // (len(shards) * microbatch * windows.row_bytes)), 1

@@ -22,8 +22,7 @@ from pipelines.errors import ConfigError, DatasetError
 
 Batch = dict[str, Tensor]
 CHUNK_BYTES = 16 * 2**20
-"""Limit of a chunk of batches, beside a 16th of the prefetch memory: assembling one batch at a time would be mostly
-overhead."""
+"""Limit of a chunk of batches, beside a 16th of the prefetch memory: assembling one batch at a time would be mostly overhead."""
 INDEX_BYTES = 8
 """Bytes of a row's position in a window."""
 PAGE_BYTES = 2 * 2**20
@@ -85,10 +84,8 @@ class Loader:
 
     @property
     def memory_bound_bytes(self) -> int:
-        """Upper bound on memory: the cache, or a window per shard; prefetched batches; buffers of the threads.
-
-        Without a cache it does not depend on the dataset's size.
-        """
+        """Upper bound on memory: the cache, or a window per shard; prefetched batches; buffers of the threads. Without a cache it does not
+        depend on the dataset's size."""
         largest = max(group.stored_rows for group in self._reader.groups) * (self._reader.row_bytes + INDEX_BYTES)
         window = (self.order.window + 1) * largest + PAGE_BYTES
         windows = self._reader.decoded_bytes if self._memory.cache is not None else len(self.owned_shards) * window
@@ -191,12 +188,7 @@ class Loader:
         epoch = Epoch(self.order, self._reader.group_rows, number)
         shards = {shard: epoch.shard(shard) for shard in owned_shards}
         windows = Windows(
-            self._reader,
-            self._memory,
-            shards,
-            step * self.order.microbatch,
-            ahead_bytes=self._prefetch_bytes // 2,
-            threads=self._threads,
+            self._reader, self._memory, shards, step * self.order.microbatch, ahead_bytes=self._prefetch_bytes // 2, threads=self._threads
         )
         with closing(windows):
             for chunk in chunks(epoch, shards, windows, step, self._chunk_bytes):

@@ -192,10 +192,8 @@ def _windows(runs: RowRuns, window: int) -> list[RowRuns]:
 
 
 def row_keys(seed: int, epoch: int) -> tuple[int, int]:
-    """(stride, start), signed 64 bits: a row's key in an epoch is stride · its number + start, modulo 2**64.
-
-    A key is not random itself, since neighbouring rows' keys are a stride apart: random numbers are made by mixing its bits.
-    """
+    """(stride, start), signed 64 bits: a row's key in an epoch is stride · its number + start, modulo 2**64. A key is not random itself,
+    since neighbouring rows' keys are a stride apart: random numbers are made by mixing its bits."""
     stride, start = np.array([_KEY_STRIDE, words(1, seed, KEYS, epoch)[0]], np.uint64).view(np.int64)
     return int(stride), int(start)
 
@@ -208,11 +206,8 @@ def words(count: int, seed: int, purpose: int, epoch: int, shard: int = 0, windo
 
 
 def permutation(count: int, seed: int, purpose: int, epoch: int, shard: int = 0, window: int = 0) -> np.ndarray:
-    """A permutation of range(count): the order that sorts random words.
-
-    Each word's low bits are replaced by its index, so that sorting the words also gives the indices. That is three times as fast as
-    argsort, and equal words cannot sort differently on another processor.
-    """
+    """A permutation of range(count): the order that sorts random words. Each word's low bits are replaced by its index, so that sorting the
+    words also gives the indices. That is three times as fast as argsort, and equal words cannot sort differently on another processor."""
     low = np.uint64(2 ** max(count - 1, 1).bit_length() - 1)
     shuffled = words(count, seed, purpose, epoch, shard, window)
     shuffled &= ~low

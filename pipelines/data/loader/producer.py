@@ -19,14 +19,14 @@ Item = TypeVar("Item")
 _JOIN_SECONDS = 0.01
 CLOSE_SECONDS = 30.0
 """Longest wait for a thread that reads from a store which does not answer."""
+# Created here and not in a thread: it walks the list of loaded libraries, whose lock it holds while it waits for Python's. A thread
+# that imports a compiled module meanwhile holds Python's lock and waits for the list's, both of them for ever.
+_CONTROLLER = ThreadpoolController()
 
 
 class Producer(Generic[Item]):
-    """Runs a generator in its own thread; `take` returns its items.
-
-    The thread ends with `close`; else when nobody has the producer any more, or before the interpreter ends: a daemon thread that
-    is then inside torch aborts the process.
-    """
+    """Runs a generator in its own thread; `take` returns its items. The thread ends with `close`; else when nobody has the producer any
+    more, or before the interpreter ends: a daemon thread that is then inside torch aborts the process."""
 
     def __init__(self, items: Generator[Item, None, None], room: int) -> None:
         """At most this many items wait; the generator is always closed in its thread."""
@@ -77,16 +77,8 @@ def _end(thread: Thread, ready: "queue.Queue[Any]", stop: Event) -> None:
             return
 
 
-# Created here and not in a thread: it walks the list of loaded libraries, whose lock it holds while it waits for Python's. A thread
-# that imports a compiled module meanwhile holds Python's lock and waits for the list's, both of them for ever.
-_CONTROLLER = ThreadpoolController()
-
-
 def limit_openmp_threads() -> None:
-    """Run the operations of the calling thread in that thread alone, from now on.
-
-    By default OpenMP gives every computing thread a team of one thread per core. The teams compete for
-    cores: on two cores reading took 1.5 times as long with them.
-    """
+    """Run the operations of the calling thread in that thread alone, from now on. By default OpenMP gives every computing thread a team of
+    one thread per core. The teams compete for cores: on two cores reading took 1.5 times as long with them."""
     torch.get_num_threads()  # sets torch's default now; otherwise the thread's first operation would overwrite this setting
     _CONTROLLER.limit(limits=1, user_api="openmp")

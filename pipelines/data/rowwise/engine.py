@@ -87,7 +87,6 @@ class Evaluator:
 
 
 def quote_identifier(name: str) -> str:
-    """Quote a column's name, as an expression."""
     return '"' + name.replace('"', '""') + '"'
 
 

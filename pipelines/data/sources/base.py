@@ -17,6 +17,9 @@ from pipelines.data.versions.raw_inputs import SourceFile
 from pipelines.errors import ConfigError
 
 Settings = TypeVar("Settings", bound=TableSettings)
+Work = TypeVar("Work")
+# Most bytes of merged small batches.
+BATCH_BYTES, BATCHES = 4 * 2**20, 1_000
 
 
 @dataclass(frozen=True)
@@ -44,10 +47,8 @@ class RawTable(ABC, Generic[Settings]):
 
     @abstractmethod
     def identity(self, spark: SparkSession) -> tuple[SourceFile, ...]:
-        """Identifies the rows: files with their checksums, or a snapshot with its ID as the checksum.
-
-        Raises SourceError if there is nothing to read.
-        """
+        """Identifies the rows: files with their checksums, or a snapshot with its ID as the checksum. Raises SourceError if there is
+        nothing to read."""
 
     @abstractmethod
     def rows(self, spark: SparkSession) -> Rows:
@@ -92,18 +93,11 @@ def raw_tables(source: Source) -> RawTables:
     return tables
 
 
-Work = TypeVar("Work")
-# Most bytes of merged small batches.
-BATCH_BYTES, BATCHES = 4 * 2**20, 1_000
-
-
 def distribute(
     spark: SparkSession, work: Sequence[Work], run: Callable[[Work], Iterator[pa.RecordBatch]], schema: str | StructType
 ) -> DataFrame:
-    """The batches that `run` yields for each item of `work`, in a task for each. `schema` is DDL or a StructType.
-
-    `run` and `work` travel by pickle: functions of installed modules, and plain values.
-    """
+    """The batches that `run` yields for each item of `work`, in a task for each. `schema` is DDL or a StructType. `run` and `work` travel
+    by pickle: functions of installed modules, and plain values."""
 
     def run_task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:

@@ -20,25 +20,8 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import types as T
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import (
-    BinaryType,
-    BooleanType,
-    ByteType,
-    DataType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntegerType,
-    LongType,
-    ShortType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampNTZType,
-    TimestampType,
-)  # fmt: skip
 
 from pipelines.config.source.source import Table
 from pipelines.data.sources.base import Rows, distribute
@@ -51,13 +34,25 @@ from pipelines.errors import ConfigError
 
 CellSettings = TypeVar("CellSettings", bound=Table)
 _ROWS_PER_BATCH = 2_000
+_BITS: dict[type[T.DataType], int] = {T.ByteType: 8, T.ShortType: 16, T.IntegerType: 32, T.LongType: 64}
+TYPES: tuple[type[T.DataType], ...] = (
+    *(T.ByteType, T.ShortType, T.IntegerType, T.LongType, T.FloatType, T.DoubleType, T.DecimalType, T.BooleanType),
+    *(T.StringType, T.BinaryType, T.DateType, T.TimestampType, T.TimestampNTZType),
+)
+"""The types of columns that cells can be converted to."""
+_EXACT = 2**53
+"""Below it, a float of Excel's is exactly the whole number that was typed."""
+_NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?|[+-]?\.[0-9]+", re.ASCII)
+_LARGEST_FLOAT = 3.4028235677973366e38
+"""From here on, a number is rounded to an infinite float of 32 bits."""
+_RECORD_LENGTH = 10_000
 
 
 class CellTable(FileTable[CellSettings]):
     """Rows with a cell of another type than its column are malformed, as records of CSV are."""
 
     @cached_property
-    def schema(self) -> StructType:
+    def schema(self) -> T.StructType:
         schema = parse_schema(self.name, self.settings.ddl)
         if wrong := next((field for field in schema if not isinstance(field.dataType, TYPES)), None):
             raise ConfigError(
@@ -83,16 +78,16 @@ class CellTable(FileTable[CellSettings]):
         return stats(self.select(find(self.settings.path)))
 
     def empty(self, spark: SparkSession) -> DataFrame:
-        added = [StructField(self.settings.file_column, StringType())] if self.settings.file_column else []
-        return spark.createDataFrame([], StructType([*self.schema, *added]))
+        added = [T.StructField(self.settings.file_column, T.StringType())] if self.settings.file_column else []
+        return spark.createDataFrame([], T.StructType([*self.schema, *added]))
 
     def rows(self, spark: SparkSession) -> Rows:
         ranges = tuple(Range(file, 0, file.bytes) for file in self.files)
         work = [(number, file.path, self.relative_name(file.path)) for number, file in enumerate(self.files)]
-        origin = [(PROBLEM, StringType()), (RECORD, StringType()), (RANGE, IntegerType()), (LINE, LongType())]
-        file = [(FILE, StringType())] if self.settings.file_column else []
-        nullable = [StructField(column.name, column.dataType) for column in self.schema]
-        schema = StructType([*nullable, *(StructField(name, kind) for name, kind in [*origin, *file])])
+        origin = [(PROBLEM, T.StringType()), (RECORD, T.StringType()), (RANGE, T.IntegerType()), (LINE, T.LongType())]
+        file = [(FILE, T.StringType())] if self.settings.file_column else []
+        nullable = [T.StructField(column.name, column.dataType) for column in self.schema]
+        schema = T.StructType([*nullable, *(T.StructField(name, kind) for name, kind in [*origin, *file])])
         arrow = to_arrow_schema(schema, timezone=str(spark.conf.get("spark.sql.session.timeZone")))
         rows = distribute(spark, work, partial(_read, self.reader, self.schema, arrow), schema)
         return Rows(rows.withColumnRenamed(FILE, self.settings.file_column) if file else rows, None, ranges)
@@ -101,7 +96,7 @@ class CellTable(FileTable[CellSettings]):
         yield from self.content_lines(files, with_names=bool(self.settings.file_column))
 
 
-def _read(reader: FileReader, columns: StructType, schema: pa.Schema, work: tuple[int, str, str]) -> Iterator[pa.RecordBatch]:
+def _read(reader: FileReader, columns: T.StructType, schema: pa.Schema, work: tuple[int, str, str]) -> Iterator[pa.RecordBatch]:
     number, path, name = work
     rows = reader(path, columns.names)
     while batch := list(islice(rows, _ROWS_PER_BATCH)):
@@ -109,31 +104,15 @@ def _read(reader: FileReader, columns: StructType, schema: pa.Schema, work: tupl
         yield to_record_batch(values, lines, columns, schema, number, name)
 
 
-_BITS: dict[type[DataType], int] = {ByteType: 8, ShortType: 16, IntegerType: 32, LongType: 64}
-TYPES: tuple[type[DataType], ...] = (
-    *(ByteType, ShortType, IntegerType, LongType, FloatType, DoubleType, DecimalType, BooleanType),
-    *(StringType, BinaryType, DateType, TimestampType, TimestampNTZType),
-)
-"""The types of columns that cells can be converted to."""
-_EXACT = 2**53
-"""Below it, a float of Excel's is exactly the whole number that was typed."""
-_NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?|[+-]?\.[0-9]+", re.ASCII)
-_LARGEST_FLOAT = 3.4028235677973366e38
-"""From here on, a number is rounded to an infinite float of 32 bits."""
-_RECORD_LENGTH = 10_000
-
-
 class MisfitError(ValueError):
     """Says what the value of a cell is, which its column cannot hold."""
 
 
 def to_record_batch(
-    rows: Sequence[Sequence[Any]], lines: Sequence[int], columns: StructType, schema: pa.Schema, file: int, file_name: str
+    rows: Sequence[Sequence[Any]], lines: Sequence[int], columns: T.StructType, schema: pa.Schema, file: int, file_name: str
 ) -> pa.RecordBatch:
-    """A batch with the `schema`: that of the `columns`, then `parsed.PROBLEM`, RECORD, RANGE and LINE, and, if the schema has it, FILE.
-
-    A row with a fault has NULL in the cell that has it.
-    """
+    """A batch with the `schema`: that of the `columns`, then `parsed.PROBLEM`, RECORD, RANGE and LINE, and, if the schema has it, FILE. A
+    row with a fault has NULL in the cell that has it."""
     problems: list[str | None] = [None] * len(rows)
     arrays = []
     for position, (column, field) in enumerate(zip(columns, schema, strict=False)):
@@ -148,7 +127,7 @@ def to_record_batch(
     return pa.record_batch([*arrays, *origin, pa.array(faulty_lines, pa.int64()), *names], schema=schema)
 
 
-def convert_column(values: Sequence[Any], column: StructField) -> tuple[list[Any], dict[int, str]]:
+def convert_column(values: Sequence[Any], column: T.StructField) -> tuple[list[Any], dict[int, str]]:
     """The values in the column's type, NULL for those that it cannot hold, and the faults of these by their place."""
     convert = converter(column.dataType)
     converted: list[Any] = []
@@ -180,20 +159,20 @@ def record_text(row: Sequence[Any]) -> str:
     return json.dumps(values, ensure_ascii=False, default=str)[:_RECORD_LENGTH]
 
 
-def converter(kind: DataType) -> Callable[[Any], Any]:
+def converter(kind: T.DataType) -> Callable[[Any], Any]:
     """A function from a cell's value to one of the type; it raises MisfitError."""
     match kind:
-        case ByteType() | ShortType() | IntegerType() | LongType():
+        case T.ByteType() | T.ShortType() | T.IntegerType() | T.LongType():
             bits = _BITS[type(kind)]
             return lambda value: _whole_number(value, bits)
-        case FloatType() | DoubleType():
-            limit = _LARGEST_FLOAT if isinstance(kind, FloatType) else math.inf
+        case T.FloatType() | T.DoubleType():
+            limit = _LARGEST_FLOAT if isinstance(kind, T.FloatType) else math.inf
             return lambda value: _float(value, limit)
-        case DecimalType():
+        case T.DecimalType():
             return lambda value: _decimal(value, kind.precision, kind.scale)
-        case TimestampType() | TimestampNTZType():
-            return lambda value: _moment(value, has_zone=isinstance(kind, TimestampType))
-    return {BooleanType: _truth, StringType: _text, BinaryType: _bytes, DateType: _date}[type(kind)]
+        case T.TimestampType() | T.TimestampNTZType():
+            return lambda value: _moment(value, has_zone=isinstance(kind, T.TimestampType))
+    return {T.BooleanType: _truth, T.StringType: _text, T.BinaryType: _bytes, T.DateType: _date}[type(kind)]
 
 
 def _misfit(value: Any) -> MisfitError:

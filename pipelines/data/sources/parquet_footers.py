@@ -28,12 +28,14 @@ ALIKE = "alike"
 UNREADABLE = {"time32[ms]": "int32", "time64[us]": "int64", "time64[ns]": "int64", "float16": "float32"}
 """Kinds of columns that Spark does not read, and what to write instead."""
 _UNITS = {"milliseconds": "ms", "microseconds": "us", "nanoseconds": "ns"}
+# The best codecs stay far below on real columns; dictionaries and run lengths do not count as compression here.
+CHUNK_BYTES, COMPRESSION = 256 * 2**20, 1000
+_READER = re.compile(r"org\.apache\.parquet|datasources\.parquet")
+"""Packages of Spark's Parquet reader, in a Java stack trace."""
 
 
 @dataclass(frozen=True)
 class FileColumns:
-    """The columns of one file."""
-
     path: str
     leaves: dict[str, dict[str, str]]
     """By column, in the file's order: the kind of each of its leaves. A column that is not nested has one leaf, of its name."""
@@ -48,10 +50,8 @@ class FileColumns:
 
 
 def file_columns(spark: SparkSession, paths: Sequence[str]) -> list[FileColumns]:
-    """The columns of every file, by lower-case name. Few files are opened here, and many in tasks.
-
-    Raises SourceError naming the file if one is not Parquet.
-    """
+    """The columns of every file, by lower-case name. Few files are opened here, and many in tasks. Raises SourceError naming the file if
+    one is not Parquet."""
     if len(paths) <= FILES_PER_TASK:
         with ThreadPoolExecutor(8) as pool:
             files = list(pool.map(_read_columns, paths))
@@ -188,17 +188,9 @@ def _kind(leaf: pq.ColumnSchema) -> str:
             return str(other).lower()
 
 
-# The best codecs stay far below on real columns; dictionaries and run lengths do not count as compression here.
-CHUNK_BYTES, COMPRESSION = 256 * 2**20, 1000
-_READER = re.compile(r"org\.apache\.parquet|datasources\.parquet")
-"""Packages of Spark's Parquet reader, in a Java stack trace."""
-
-
 def check_rows(spark: SparkSession, rows: DataFrame) -> int:
-    """The number of rows in the files of `rows`.
-
-    Raises SourceError naming the file if one is no Parquet file, would decompress to too many bytes, or hides row groups from Spark.
-    """
+    """The number of rows in the files of `rows`. Raises SourceError naming the file if one is no Parquet file, would decompress to too many
+    bytes, or hides row groups from Spark."""
     files = distribute(spark, _tasks(sorted(rows.inputFiles())), _count_rows, "path string, rows long").collect()
     promised = {file.path: file.rows for file in files}
     total = sum(file.rows for file in files)
@@ -240,16 +232,13 @@ def reader_failed(error: Exception) -> bool:
 
 
 def damage(spark: SparkSession, names: list[str]) -> str:
-    """Arrow's message for the first of these Parquet files that it cannot decode; empty if it can decode all.
-
-    Spark's reader trusts a file, and fails on a damaged one with an arbitrary Java exception.
-    """
+    """Arrow's message for the first of these Parquet files that it cannot decode; empty if it can decode all. Spark's reader trusts a file,
+    and fails on a damaged one with an arbitrary Java exception."""
     problems = distribute(spark, _tasks(names), _find_damage, "problem string").collect()
     return min((row.problem for row in problems), default="")
 
 
 def _find_damage(paths: list[str]) -> Iterator[pa.RecordBatch]:
-    """The problems of the files that cannot be decoded."""
     problems = []
     for path in paths:
         try:

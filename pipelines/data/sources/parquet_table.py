@@ -16,24 +16,12 @@ from pyspark.sql import types as T
 from pyspark.sql.types import StringType, StructField, StructType
 
 from pipelines.config.messages.words import name_list
+from pipelines.data.sources import parquet_footers
 from pipelines.data.sources.base import Rows
 from pipelines.data.sources.files import files
 from pipelines.data.sources.files.folder_columns import check_values, folder_columns, resolve_types
 from pipelines.data.sources.files.spark_files import SparkFiles
-from pipelines.data.sources.parquet_footers import (
-    NANOSECONDS_UTC,
-    NULL,
-    FileColumns,
-    check_readable,
-    check_rows,
-    check_same_columns,
-    column_kind,
-    damage,
-    file_columns,
-    group_by_types,
-    is_nanoseconds,
-    reader_failed,
-)
+from pipelines.data.sources.parquet_footers import NANOSECONDS_UTC, NULL, FileColumns, column_kind, is_nanoseconds
 from pipelines.data.sources.spark_sql import quote_name
 from pipelines.data.sources.text.parsed import FILE, parse_schema
 from pipelines.data.versions.raw_inputs import SourceFile
@@ -50,22 +38,18 @@ _WIDENING: tuple[tuple[T.DataType, ...], ...] = (
 """Each type holds every value of those before it."""
 
 
-def from_nanoseconds(nanoseconds: Column, kind: str) -> Column:
-    """The timestamps of a column of whole nanoseconds since 1970, rounded down to microseconds. The session's time zone is UTC."""
+def from_nanoseconds(nanoseconds: Column, kind: str) -> tuple[Column, T.DataType]:
+    """The timestamps of a column of whole nanoseconds since 1970, rounded down to microseconds, and their type. The session's time zone is
+    UTC."""
     # `div` rounds to zero, and `/` would divide doubles.
     microseconds = F.call_function("div", nanoseconds, F.lit(1_000)) - F.when(nanoseconds % 1_000 < 0, 1).otherwise(0)
-    return F.timestamp_micros(microseconds).cast(type_of_nanoseconds(kind))
-
-
-def type_of_nanoseconds(kind: str) -> T.DataType:
-    return T.TimestampType() if kind == NANOSECONDS_UTC else T.TimestampNTZType()
+    sql_type = T.TimestampType() if kind == NANOSECONDS_UTC else T.TimestampNTZType()
+    return F.timestamp_micros(microseconds).cast(sql_type), sql_type
 
 
 def wide_type(name: str, kinds: Sequence[tuple[str, T.DataType]]) -> T.DataType:
-    """The narrowest type that holds all values of a column, from its types with a file of each.
-
-    Raises SourceError naming two files if no type does.
-    """
+    """The narrowest type that holds all values of a column, from its types with a file of each. Raises SourceError naming two files if no
+    type does."""
     path, wide = kinds[0]
     for other_path, other in kinds[1:]:
         family = next((types for types in _WIDENING if wide in types and other in types), None)
@@ -102,7 +86,7 @@ class Group:
             return None
         column = F.col(quote_name(field.name))
         if is_nanoseconds(kind) and not isinstance(declared, T.LongType):
-            return from_nanoseconds(column, kind), type_of_nanoseconds(kind)
+            return from_nanoseconds(column, kind)
         return column, field.dataType
 
 
@@ -120,10 +104,8 @@ def read_group(reader: DataFrameReader, files: list[FileColumns], declared: T.St
 
 
 def union_groups(groups: Sequence[Group], declared: T.StructType | None) -> DataFrame:
-    """Join the rows of all groups, with the columns `declared`, or else all columns in their widest types.
-
-    Raises SourceError if no type holds all values of a column.
-    """
+    """Join the rows of all groups, with the columns `declared`, or else all columns in their widest types. Raises SourceError if no type
+    holds all values of a column."""
     fields = declared.fields if declared is not None else [field for group in groups for field in group.rows.schema]
     names = {field.name.lower(): field.name for field in reversed(fields)}
     selections: list[list[Column]] = [[] for _ in groups]
@@ -156,7 +138,7 @@ class Parquet(SparkFiles):
             folder_schema = resolve_types(folder_columns(self.settings.place, self.files), self.schema)
             check_values(spark, self.settings.place, self.files, folder_schema)
         columns = self._file_columns(spark)
-        count = check_rows(spark, listing)
+        count = parquet_footers.check_rows(spark, listing)
         for name in _names(columns):
             if rounded := next((file for file in columns if is_nanoseconds(file.kind(name))), None):
                 log.warning(
@@ -166,10 +148,10 @@ class Parquet(SparkFiles):
         return Rows(self._add_file_name(spark, self._frame(spark, columns)), count)
 
     def reader_failed(self, error: Exception) -> bool:
-        return reader_failed(error)
+        return parquet_footers.reader_failed(error)
 
     def damage(self, spark: SparkSession) -> str:
-        return damage(spark, [file.path for file in files.find(self.settings.paths)])
+        return parquet_footers.damage(spark, [file.path for file in files.find(self.settings.paths)])
 
     def identity_lines(self, files: tuple[SourceFile, ...], statements: Collection[str]) -> Iterator[str]:
         """Checksums with the folders that make columns, and with names if a statement reads them."""
@@ -195,21 +177,21 @@ class Parquet(SparkFiles):
     def _file_columns(self, spark: SparkSession) -> list[FileColumns]:
         """The columns of each file that the config asks for. Raises SourceError if one is missing, or cannot be read."""
         listing = self._listing(spark)
-        columns = file_columns(spark, sorted(listing.inputFiles()))
+        columns = parquet_footers.file_columns(spark, sorted(listing.inputFiles()))
         types = None if self.schema is None else {field.name.lower(): field.dataType.simpleString() for field in self.schema}
         if columns and types is not None:
             names = [*_names(columns), *(name.lower() for name in listing.columns[1:])]
             if missing := [name for name in types if name not in names]:
                 raise SourceError(f"{self.settings.place} has no column {name_list(missing)}; it has {name_list(names, missing[0])}")
             columns = [FileColumns(file.path, {name: file.leaves[name] for name in file.leaves if name in types}) for file in columns]
-        check_readable(columns, types)
+        parquet_footers.check_readable(columns, types)
         if self.options.get("mergeschema", "").lower() != "true":
-            check_same_columns(columns)
+            parquet_footers.check_same_columns(columns)
         return columns
 
     def _frame(self, spark: SparkSession, columns: list[FileColumns]) -> DataFrame:
         """The table's columns. Only where files have other types than the table, they are read in groups."""
-        groups, paths = group_by_types(columns), list(self.settings.paths)
+        groups, paths = parquet_footers.group_by_types(columns), list(self.settings.paths)
         kinds = [column_kind(columns, name) for name in _names(columns)]
         are_converted = any(is_nanoseconds(kind) or (kind == NULL and self.schema is not None) for kind in kinds)
         if len(groups) <= 1 and not are_converted:

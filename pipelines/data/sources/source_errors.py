@@ -31,6 +31,23 @@ _JAVA = re.compile(
 )
 """Java's class names and stack trace."""
 _OURS = re.compile(r"^pipelines\.errors\.(\w+): (.*?)(?:\s+SQLSTATE: \w+\s*)?\Z", re.MULTILINE | re.DOTALL)
+# Prefixes of error conditions, https://spark.apache.org/docs/latest/sql-error-conditions.html
+_FILES = (
+    "CANNOT_MERGE_SCHEMAS", "FAILED_READ_FILE", "INCONSISTENT_BEHAVIOR", "MALFORMED_", "PARQUET_", "PATH_NOT_FOUND",
+    "UNABLE_TO_INFER_SCHEMA",
+)  # fmt: skip
+_QUERY = (
+    "AMBIGUOUS_", "ARITHMETIC_", "BINARY_ARITHMETIC_", "CANNOT_PARSE_", "CANNOT_CAST", "CAST_", "CONVERSION_", "DATATYPE_",
+    "DATETIME_", "DIVIDE_BY_ZERO", "DUPLICATED_MAP_KEY", "GROUP_BY_", "INCOMPATIBLE_", "INVALID_", "MAP_KEY_", "MISSING_",
+    "NESTED_AGGREGATE_", "NULL_MAP_KEY", "NUMERIC_", "NUM_COLUMNS_", "PARSE_", "REMAINDER_BY_ZERO", "ROW_", "SCALAR_SUBQUERY_",
+    "TABLE_OR_VIEW_NOT_FOUND", "UNRESOLVED_", "UNSUPPORTED_", "USER_RAISED_EXCEPTION", "WRONG_NUM_ARGS",
+)  # fmt: skip
+_DEATHS = ("Python worker exited unexpectedly", "Python worker failed to connect back", "ExecutorLostFailure")
+_CANCELLED = "SPARK_JOB_CANCELLED"
+_FILE_COLUMN = (
+    "; of text, and of Parquet files with different types, there is no _metadata: set file_column of the table to a name, and select that "
+    "column"
+)
 
 
 def _causes(error: Py4JJavaError) -> Iterator[Any]:
@@ -71,29 +88,8 @@ def summary_line(messages: list[str]) -> str:
 
 
 def sql_position(message: str) -> str:
-    """The position in the query, as Spark marks it."""
     match = SQL_CONTEXT.search(message) or re.search(r"\(?line (\d+),? pos(?:ition)? (\d+)()", message)
     return f" (line {match[1]}, position {match[2]}{': ' if match[3] else ''}{match[3][:200]})" if match else ""
-
-
-# Prefixes of error conditions, https://spark.apache.org/docs/latest/sql-error-conditions.html
-_FILES = (
-    "CANNOT_MERGE_SCHEMAS", "FAILED_READ_FILE", "INCONSISTENT_BEHAVIOR", "MALFORMED_", "PARQUET_", "PATH_NOT_FOUND",
-    "UNABLE_TO_INFER_SCHEMA",
-)  # fmt: skip
-_QUERY = (
-    "AMBIGUOUS_", "ARITHMETIC_", "BINARY_ARITHMETIC_", "CANNOT_PARSE_", "CANNOT_CAST", "CAST_", "CONVERSION_", "DATATYPE_",
-    "DATETIME_", "DIVIDE_BY_ZERO", "DUPLICATED_MAP_KEY", "GROUP_BY_", "INCOMPATIBLE_", "INVALID_", "MAP_KEY_", "MISSING_",
-    "NESTED_AGGREGATE_", "NULL_MAP_KEY", "NUMERIC_", "NUM_COLUMNS_", "PARSE_", "REMAINDER_BY_ZERO", "ROW_", "SCALAR_SUBQUERY_",
-    "TABLE_OR_VIEW_NOT_FOUND", "UNRESOLVED_", "UNSUPPORTED_", "USER_RAISED_EXCEPTION", "WRONG_NUM_ARGS",
-)  # fmt: skip
-_DEATHS = ("Python worker exited unexpectedly", "Python worker failed to connect back", "ExecutorLostFailure")
-_CANCELLED = "SPARK_JOB_CANCELLED"
-
-_FILE_COLUMN = (
-    "; of text, and of Parquet files with different types, there is no _metadata: set file_column of the table to a name, and select that "
-    "column"
-)
 
 
 @contextmanager
@@ -136,7 +132,6 @@ def _table_prefix(messages: list[str], source: Source) -> str:
 
 
 def _key_of_shown_sql(message: str, source: Source) -> str:
-    """The key of the SQL whose line Spark shows."""
     context = SQL_CONTEXT.search(message)
     keys = {"source.query": source.sql, **{f"source.expect.{name}": condition for name, condition in source.expect.items()}}
     matching = [key for key, sql in keys.items() if context and context[3] in sql]
@@ -177,7 +172,6 @@ def _remedy(messages: list[str]) -> str:
 
 @contextmanager
 def naming_table(name: str) -> Iterator[None]:
-    """Adds the table's name to a SourceError."""
     try:
         yield
     except SourceError as error:

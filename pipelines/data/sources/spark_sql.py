@@ -2,7 +2,6 @@
 
 
 def sql_text(text: str) -> str:
-    """A text as a literal of Spark SQL."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 

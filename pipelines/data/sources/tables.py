@@ -33,11 +33,8 @@ class Tables:
 
 
 def read_tables(spark: SparkSession, tables: RawTables, prepare: Callable[[DataFrame], None]) -> Tables:
-    """Read every table once, and register its valid rows as a view. `prepare` is called with each table's rows before they are read.
-
-    Raises SourceError naming table and path if one is missing, unreadable or without rows; ConfigError for a
-    schema that is not DDL.
-    """
+    """Read every table once, and register its valid rows as a view. `prepare` is called with each table's rows before they are read. Raises
+    SourceError naming table and path if one is missing, unreadable or without rows; ConfigError for a schema that is not DDL."""
     parsed: dict[str, int] = {}
     handed_on: dict[str, int] = {}
     malformed: list[DataFrame] = []

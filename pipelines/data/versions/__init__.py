@@ -15,7 +15,7 @@
 4. `storage`   the file operations that make a version visible complete or not at all, and JSON with its own checksum.
 5. `commit`    turns an attempt into a version, if its row counts agree. `raw_inputs` are the tables beside the manifest, one of which lists
                the raw files, and rows as they were, which only pages show.
-6. `versions`  finds and opens a version, and reads single columns; `cross_validation` selects the splits of one training; `plain` opens a
+6. `versions`  finds and opens a version, and reads single columns; `folds` selects the splits of one training; `plain` opens a
                folder of any Parquet files as a version, or writes one from arrays.
 7. `data_profile`  what an ETL knows about its data beyond the manifest, for pages and MLflow.
 """

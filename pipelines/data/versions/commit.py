@@ -61,7 +61,6 @@ class Report:
     """Rows that every encoder took."""
     expected_rows: int = 0
     """Rows expected in the parts: the same number, or the number of windows that documents are cut into."""
-
     class_counts: dict[str, list[int]] = field(default_factory=dict)
     """By column, how often each class stands in the encoded values of the training split."""
 
@@ -110,12 +109,11 @@ def commit(
     sources: Sources | None = None,
     raw_rows: Collection[str] = (),
 ) -> Manifest:
-    """Publish `manifest`, with the summary of `sources`, in the folder `root` and return the manifest that is now there:
-    ours, or an equal earlier one.
+    """Publish `manifest`, with the summary of `sources`, in the folder `root` and return the manifest that is now there: ours, or an equal
+    earlier one.
 
     The files of `row_groups` and `raw_rows`, and those that `quarantine` gives the rows of, are those that count, by their paths relative
-    to `root`. Raises DatasetError if rows do not balance, or if an earlier one has the same inputs and another content.
-    """
+    to `root`. Raises DatasetError if rows do not balance, or if an earlier one has the same inputs and another content."""
     quarantine = quarantine or {}
     if manifest.balance:
         check_balance(manifest.balance, sum(group.rows for group in row_groups), sum(quarantine.values()))
@@ -157,7 +155,6 @@ def sources_path(root: str, attempt: str) -> str:
 
 
 def remove_attempt(filesystem: FileSystem, root: str, attempt: str) -> None:
-    """Remove all files of an attempt."""
     for kind in FOLDERS:
         storage.remove_folder(filesystem, f"{root}/{kind}-{attempt}")
     for kind in FILES:
@@ -167,10 +164,8 @@ def remove_attempt(filesystem: FileSystem, root: str, attempt: str) -> None:
 
 
 def remove_debris(filesystem: FileSystem, root: str) -> None:
-    """Remove the files of dead attempts: those that no manifest names and that have not been written to for a day.
-
-    Removes nothing if the manifest cannot be read, since it may name any of them.
-    """
+    """Remove the files of dead attempts: those that no manifest names and that have not been written to for a day. Removes nothing if the
+    manifest cannot be read, since it may name any of them."""
     try:
         manifest = read_manifest(filesystem, root)
     except DatasetError as error:

@@ -281,10 +281,8 @@ def split_summaries(encoders: dict[str, FittedEncoder], row_groups: Iterable[Row
 
 
 def content_digest(encoders: dict[str, FittedEncoder], row_groups: Iterable[RowGroup]) -> str:
-    """Hex SHA-256 of everything that a model can see: columns, encoders' states, and every row group's rows and digest.
-
-    Row groups count in the order of splits, then (part, index). File names, compression and creation do not count.
-    """
+    """Hex SHA-256 of everything that a model can see: columns, encoders' states, and every row group's rows and digest. Row groups count in
+    the order of splits, then (part, index). File names, compression and creation do not count."""
     digest = sha256()
     for name, fitted in encoders.items():
         content = [name, fitted.column.to_values(), list(fitted.inputs), fitted.feature, fitted.state]

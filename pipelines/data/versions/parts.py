@@ -94,10 +94,9 @@ def write_part(
 ) -> list[RowGroup]:
     """Write `table` as `root`/`file` and return its row groups. Equal tables make equal bytes.
 
-    LZ4 costs a tenth of the decoding rate and halves the bytes read; pages of version 2 stay uncompressed where it gains
-    nothing, which makes images of noise decode twice as fast. Page checksums are for other readers. Dictionaries
-    help only integers, and cost floats time and space.
-    """
+    LZ4 costs a tenth of the decoding rate and halves the bytes read; pages of version 2 stay uncompressed where it gains nothing, which
+    makes images of noise decode twice as fast. Page checksums are for other readers. Dictionaries help only integers, and cost floats time
+    and space."""
     whole_numbers = [column.name for column in columns if not column.shape and "int" in column.dtype]
     groups: list[tuple[int, tuple[int, int, str], str]] = []
     with filesystem.open_output_stream(f"{root}/{file}") as stream:

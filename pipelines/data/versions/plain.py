@@ -21,6 +21,8 @@ from pipelines.errors import ConfigError, CorruptError, DatasetError
 
 _FOOTER_END = 8
 """Bytes behind a footer: its length, and Parquet's mark."""
+# ETL names versions by their inputs, and attempts by a random name; here there is one of each per path.
+VERSION, ATTEMPT = "0" * 12, "a"
 
 
 def open_parquet(path: str, target: str, split: str = "train", classes: int | None = None) -> Version:
@@ -29,8 +31,7 @@ def open_parquet(path: str, target: str, split: str = "train", classes: int | No
 
     Its digest covers names, sizes and footers, not the rows: only footers are read. So it covers the values as far as their compressed size
     or the statistics in a footer, such as each column's least and greatest value, show them. Raises DatasetError if there is no file, the
-    files' columns differ, or a column is not a number.
-    """
+    files' columns differ, or a column is not a number."""
     filesystem, root = storage.locate(path)
     files = [
         entry for entry in storage.entries(filesystem, root, recursive=True) if entry.type == FileType.File and entry.extension == "parquet"
@@ -56,17 +57,8 @@ def open_parquet(path: str, target: str, split: str = "train", classes: int | No
         name: encoder.model_copy(update={"state": {"dtype": encoder.column.dtype, "impute": None}})
         for name, encoder in identity_encoders(columns).items()
     }  # with the state that a served model needs: integers and float64 stay what they are
-    digest = content_digest(encoders, groups)
-    manifest = Manifest(
-        name="plain",
-        version=digest[:12],
-        digest=digest,
-        attempt="",
-        encoders=encoders,
-        splits=split_summaries(encoders, groups),
-        raw_schema=schema_to_text(pa.schema([field.remove_metadata() for field in schema])),
-    )
-    return Version(filesystem, root, manifest, tuple(groups))
+    raw_schema = schema_to_text(pa.schema([field.remove_metadata() for field in schema]))
+    return Version(filesystem, root, _describe("plain", encoders, groups, raw_schema=raw_schema), tuple(groups))
 
 
 def identity_encoders(columns: tuple[TensorColumn, ...]) -> dict[str, FittedEncoder]:
@@ -120,10 +112,6 @@ def _names(columns: tuple[TensorColumn, ...]) -> str:
     return name_list([f"{column.name} {column.dtype}" for column in columns])
 
 
-# ETL names versions by their inputs, and attempts by a random name; here there is one of each per path.
-VERSION, ATTEMPT = "0" * 12, "a"
-
-
 def commit_arrays(
     path: str,
     splits: Mapping[str, Sequence[Mapping[str, np.ndarray]]],
@@ -131,11 +119,8 @@ def commit_arrays(
     row_group_bytes: int = 16 * 2**20,
     **manifest_fields: Any,
 ) -> Version:
-    """Write the only version of the dataset's folder `path`, and open it.
-
-    A split is a list of parts, a part an array of shape (rows, …) for each encoder's column. `manifest_fields` are fields of the
-    manifest. Raises DatasetError if the folder holds other rows already.
-    """
+    """Write the only version of the dataset's folder `path`, and open it. A split is a list of parts, a part an array of shape (rows, …)
+    for each encoder's column. `manifest_fields` are fields of the manifest. Raises DatasetError if the folder holds other rows already."""
     filesystem, folder = storage.locate(path)
     root = f"{folder}/{VERSION}"
     columns = tensor_columns(encoders)
@@ -146,14 +131,12 @@ def commit_arrays(
             file = f"data-{ATTEMPT}/split={split}/part-{number:05}.parquet"
             table = pa.Table.from_arrays([from_numpy(column, part[column.name]) for column in columns], schema=arrow_schema(columns))
             groups += write_part(filesystem, root, file, split, number, columns, table, row_group_bytes)
-    manifest = Manifest(
-        name="arrays",
-        version=VERSION,
-        digest=content_digest(encoders, groups),
-        attempt=ATTEMPT,
-        encoders=encoders,
-        splits=split_summaries(encoders, groups),
-        **manifest_fields,
-    )
-    commit(filesystem, root, manifest, groups)
+    commit(filesystem, root, _describe("arrays", encoders, groups, version=VERSION, attempt=ATTEMPT, **manifest_fields), groups)
     return open_version(path)
+
+
+def _describe(name: str, encoders: dict[str, FittedEncoder], groups: list[RowGroup], **fields: Any) -> Manifest:
+    """The manifest of these row groups; without `fields`, its version is the beginning of its digest."""
+    digest = content_digest(encoders, groups)
+    fields = {"version": digest[:12], "attempt": "", **fields}
+    return Manifest(name=name, digest=digest, encoders=encoders, splits=split_summaries(encoders, groups), **fields)

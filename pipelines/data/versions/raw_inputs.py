@@ -84,7 +84,6 @@ def source_summaries(sources: Sources) -> dict[str, SourceSummary]:
 
 
 def write_sources(filesystem: FileSystem, path: str, sources: Sources) -> str:
-    """Write the file `path` and return its checksum, for the manifest."""
     rows = [{"table": table, **asdict(file)} for table, files in sources.items() for file in files]
     return write_table(filesystem, path, pa.Table.from_pylist(rows, schema=_SOURCES_SCHEMA))
 

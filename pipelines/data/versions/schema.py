@@ -48,7 +48,6 @@ class TensorColumn:
     """Of a column of indices: their exclusive upper bound. None for quantities."""
     counted: bool = False
     """Whether each index is followed by its count, in a last dimension of 2; 0 and 0 are free."""
-
     missing: bool = False
     """Whether NaN stands for a value that is not there."""
 

@@ -24,10 +24,8 @@ SEAL = "checksum"
 
 
 def locate(uri: str) -> tuple[FileSystem, str]:
-    """The file system of a path or URI, and the path on it. Raises DatasetError if no file system knows it.
-
-    An S3 URI may carry options of pyarrow's S3FileSystem: s3://bucket/path?endpoint_override=127.0.0.1:9000&scheme=http.
-    """
+    """The file system of a path or URI, and the path on it. Raises DatasetError if no file system knows it. An S3 URI may carry options of
+    pyarrow's S3FileSystem: s3://bucket/path?endpoint_override=127.0.0.1:9000&scheme=http."""
     if "://" not in uri:
         return LocalFileSystem(), os.path.abspath(uri)
     try:
@@ -73,11 +71,8 @@ def read(filesystem: FileSystem, path: str) -> bytes | None:
 
 
 def create(filesystem: FileSystem, path: str, content: bytes) -> bool:
-    """Make a file appear whole or not at all. Returns False, and changes nothing, if it is there already.
-
-    On a local disk the first of racing writers wins; on a store the last one does, which is harmless as long as equal inputs
-    make equal content.
-    """
+    """Make a file appear whole or not at all. Returns False, and changes nothing, if it is there already. On a local disk the first of
+    racing writers wins; on a store the last one does, which is harmless as long as equal inputs make equal content."""
     with store_errors(path):
         if not isinstance(filesystem, LocalFileSystem):
             if filesystem.get_file_info(path).type != FileType.NotFound:

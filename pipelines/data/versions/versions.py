@@ -60,10 +60,8 @@ class Version:
 
 
 def versions(path: str) -> list[tuple[str, Manifest]]:
-    """Root and manifest of every version in a dataset's folder, starting with the one that ETL made or confirmed last.
-
-    Ignores versions of an older format; raises OutdatedError if there are no others.
-    """
+    """Root and manifest of every version in a dataset's folder, starting with the one that ETL made or confirmed last. Ignores versions of
+    an older format; raises OutdatedError if there are no others."""
     filesystem, folder = storage.locate(path)
     current: list[tuple[str, Manifest]] = []
     outdated: OutdatedError | None = None
@@ -81,9 +79,8 @@ def versions(path: str) -> list[tuple[str, Manifest]]:
 def open_version(path: str, identity: dict[str, Any] | None = None) -> Version:
     """Open a version by its own folder, or the one in a dataset's folder that ETL made or confirmed last.
 
-    With `identity` (`Config.data_identity`), the last one that was made from that config, so that edited features never
-    train on stale data. Raises DatasetError if there is none, CorruptError if its files contradict each other.
-    """
+    With `identity` (`Config.data_identity`), the last one that was made from that config, so that edited features never train on stale
+    data. Raises DatasetError if there is none, CorruptError if its files contradict each other."""
     filesystem, root = storage.locate(path)
     manifest = read_manifest(filesystem, root)
     if manifest is None:

@@ -20,12 +20,12 @@ from pipelines.config.dataset.dataset import ByFold, ByTimeFold, FoldSplit, Spli
 from pipelines.config.features.numbers import IdentitySettings
 from pipelines.config.messages.words import name_list
 from pipelines.data.versions.commit import Attempt
-from pipelines.data.versions.cross_validation import count_folds
+from pipelines.data.versions.folds import count_folds
 from pipelines.data.versions.manifest import FittedEncoder, Folds, tensor_columns
 from pipelines.data.versions.parts import RowGroup
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.errors import SourceError
-from pipelines.etl.splits.assignment import (
+from pipelines.etl.splits.row_placement import (
     FOLDS,
     check_groups_have_one_value,
     exact_column,
@@ -59,10 +59,8 @@ def divide_into_folds(rows: DataFrame, split: Split) -> DividedRows:
 
 
 def add_folds(rows: DataFrame, split: ByFold) -> tuple[DataFrame, str]:
-    """The rows with a column of FOLDS for each repeat, and a line about values that some fold does not have.
-
-    Raises SourceError if `stratify` names a column with too many values, or with several in a group.
-    """
+    """The rows with a column of FOLDS for each repeat, and a line about values that some fold does not have. Raises SourceError if
+    `stratify` names a column with too many values, or with several in a group."""
     note = ""
     for repeat, name in enumerate(FOLDS[: split.repeats]):
         share = hash_share(f"fold {split.seed} {repeat}", split_hash(rows, split))
@@ -103,19 +101,20 @@ def check_folds(folds: Folds, split: FoldSplit) -> None:
     """Raises SourceError if a fold has no rows."""
     for name, counts in folds.rows.items():
         empty = [number for number, rows in enumerate(counts, 1) if not rows]
-        if empty and isinstance(split, ByTimeFold):
+        if not empty:
+            continue
+        if isinstance(split, ByTimeFold):
             bounds, number = ["", *split.fold_starts, ""], empty[0]
             periods = [f"from {bounds[number - 1]}"] * (number > 1) + [f"before {bounds[number]}"] * (number < split.folds)
             raise SourceError(
                 f"dataset.split.fold_starts: no row has {split.time} {' and '.join(periods)}, which is fold {number} of {split.folds}; "
                 "leave that start out, or give others"
             )
-        if empty and not isinstance(split, ByTimeFold):
-            more = f"more groups of {split.group}" if split.group else "more rows"
-            numbers = name_list([str(number) for number in empty])
-            raise SourceError(
-                f"dataset.split.folds is {split.folds}, but no row of {sum(counts):,} is in {name} {numbers}; give fewer folds, or {more}"
-            )
+        more = f"more groups of {split.group}" if split.group else "more rows"
+        numbers = name_list([str(number) for number in empty])
+        raise SourceError(
+            f"dataset.split.folds is {split.folds}, but no row of {sum(counts):,} is in {name} {numbers}; give fewer folds, or {more}"
+        )
 
 
 def describe_missing_folds(name: str, strata: Sequence[Stratum], folds: int) -> str:

@@ -14,7 +14,7 @@ from pipelines.config.dataset.dataset import ByColumn, ByFraction, ByTime, Datas
 from pipelines.data.versions.manifest import SPLITS, Shares
 from pipelines.errors import SourceError
 from pipelines.etl.refusals import accepted_rows
-from pipelines.etl.splits.assignment import SPLIT, TRAIN, VALIDATION, exact_column, split_hash
+from pipelines.etl.splits.row_placement import SPLIT, TRAIN, VALIDATION, exact_column, split_hash
 
 SAID, SAID_OF_ASKED = 0.03, 0.5
 """A difference from which it is said: of the rows, or of the share that was asked for where chance does not explain it."""
@@ -79,8 +79,6 @@ def row_shares(rows: Mapping[int, int]) -> dict[str, float]:
 
 
 def is_notable(requested: Mapping[str, float], actual: Mapping[str, float], rows: int = 0) -> bool:
-    """Whether a difference is to be reported."""
-
     def is_large(share: float, difference: float) -> bool:
         return difference > min(SAID, max(SAID_OF_ASKED * share, _chance_error(share, rows)))
 

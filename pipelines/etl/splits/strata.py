@@ -44,8 +44,6 @@ class Cuts:
 
 @dataclass(frozen=True)
 class Stratum:
-    """The rows of one value."""
-
     number: int
     """Hash of the value, as in STRATUM."""
     text: str
@@ -63,10 +61,7 @@ NO_CUTS = Cuts(pa.schema(dict.fromkeys((STRATUM, FIRST_CUT, SECOND_CUT), pa.int6
 
 def find_cuts(rows: DataFrame, stratum: Column, value: Column, share: Column, shares: Sequence[Fraction], name: str) -> Cuts:
     """The cuts of the rows that are not refused. `stratum` is the hash of the `value` of the column `name`, and `share` the integer that
-    orders rows; `shares` are those of the splits, and sum to 1.
-
-    Raises SourceError if the column has too many values.
-    """
+    orders rows; `shares` are those of the splits, and sum to 1. Raises SourceError if the column has too many values."""
     strata, counts, limits = find_limits(rows, stratum, value, share, partial(apportion, shares=shares), name)
     columns = [[stratum.number for stratum in strata], *map(list, zip(*limits, strict=True))] if strata else [[], [], []]
     table = pa.table([pa.array(column, pa.int64()) for column in columns], names=[STRATUM, FIRST_CUT, SECOND_CUT])
@@ -76,10 +71,8 @@ def find_cuts(rows: DataFrame, stratum: Column, value: Column, share: Column, sh
 def find_limits(
     rows: DataFrame, stratum: Column, value: Column, share: Column, divide: Callable[[Sequence[int]], list[list[int]]], name: str
 ) -> tuple[list["Stratum"], list[list[int]], list[list[int]]]:
-    """The strata of `find_cuts`, how `divide` divides the rows of each, and the hashes from which its rows are in the next division.
-
-    Raises SourceError if the column has too many values.
-    """
+    """The strata of `find_cuts`, how `divide` divides the rows of each, and the hashes from which its rows are in the next division. Raises
+    SourceError if the column has too many values."""
     text = F.substring(value.cast("string"), 1, _NAME_LENGTH)
     hashed_range = F.shiftrightunsigned(share, HASH_BITS - _RANGE_BITS).cast("int")
     # Two jobs read it, and the rows themselves may be wide, or expensive to compute.
@@ -140,8 +133,8 @@ def describe_missing(name: str, strata: Sequence[Stratum], counts: Sequence[Sequ
     """A line about the values that some split does not have; empty if there are none."""
     missing = [
         stratum
-        for stratum, of_splits in zip(strata, counts, strict=True)
-        if any(s and not c for s, c in zip(shares, of_splits, strict=True))
+        for stratum, split_counts in zip(strata, counts, strict=True)
+        if any(share and not count for share, count in zip(shares, split_counts, strict=True))
     ]
     if not missing:
         return ""
@@ -170,7 +163,7 @@ def _count_strata(hashes: DataFrame, name: str) -> list[Stratum]:
         number: "NULL" if text is None else "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
         for number, text in texts.items()
     }
-    return [Stratum(number, printable[number], of_ranges) for number, of_ranges in zip(numbers.tolist(), rows, strict=True)]
+    return [Stratum(number, printable[number], rows_by_range) for number, rows_by_range in zip(numbers.tolist(), rows, strict=True)]
 
 
 def _limits(hashes: DataFrame, positions: Sequence[tuple[Stratum, int]]) -> list[int]:

@@ -24,26 +24,15 @@ from pipelines.data.sources.spark_sql import quote_name
 from pipelines.data.versions.data_profile import TEXT_LENGTH, ValueCounts
 from pipelines.data.versions.manifest import SPLITS
 from pipelines.etl.refusals import REASON
-from pipelines.etl.splits.assignment import ALIKE, ROW, SPLIT, raw_schema
-from pipelines.etl.statistics import leakage, row_sample, value_counts
-from pipelines.etl.statistics.partition import (
-    GATHERED,
-    MISSING,
-    VALUES,
-    Needs,
-    collect_summaries,
-    count_name,
-    count_statistics,
-    has_repeated_key,
-    merge_summaries,
-    repeats_in_bucket,
-    summarize_partition,
-)
+from pipelines.etl.splits.row_placement import ALIKE, ROW, SPLIT, raw_schema
+from pipelines.etl.statistics import leakage, partition, row_sample, value_counts
 
 # Up to this many counts are summed by the driver, without a shuffle; more are summed by Spark.
 COUNTS_ON_DRIVER = 2_000_000
 # Spark then returns only the most frequent values: at least this many for each column, or more for a larger `max_size`.
 DISTINCT_ON_DRIVER = 1_000_000
+Collected = tuple[dict[str, Any], bool, pa.Table, dict[str, int]]
+"""The summaries by column, whether a key repeats, the counts of values, and how many different ones the columns have that lack some."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +73,7 @@ def gather(rows: DataFrame, dataset: Dataset, missing_in: Collection[str] = (), 
     }
     pass_rows, hashed_columns = _select_columns(rows, dataset, schema, column_needs)
     task_results = pass_rows.mapInArrow(
-        partial(summarize_partition, column_needs, hashed_columns, list(missing_in), bool(dataset.key)), GATHERED
+        partial(partition.summarize_partition, column_needs, hashed_columns, list(missing_in), bool(dataset.key)), partition.GATHERED
     )
     # About the most counts of a row: one of each column, and the terms of a text.
     most_terms = sum(settings.length for settings in dataset.encoders.values() if isinstance(settings, TermsSettings))
@@ -92,13 +81,13 @@ def gather(rows: DataFrame, dataset: Dataset, missing_in: Collection[str] = (), 
     counting = VocabularySettings | SequenceSettings | TermsSettings
     most = max([DISTINCT_ON_DRIVER, *(settings.max_size for settings in dataset.encoders.values() if isinstance(settings, counting))])
     summaries, keys_repeat, counted, distinct = collect(task_results, dataset, most)
-    names = [count_name(column, need) for column, needed in column_needs.items() for need in count_statistics(needed)]
+    names = [partition.count_name(column, need) for column, needed in column_needs.items() for need in partition.count_statistics(needed)]
     counts = _counts_by_column(counted, names)
     statistics = {
         column: statistics_from_summary(
             summaries[column],
             counts.get(column),
-            {need: counts[count_name(column, need)] for need in needed if term_rule(need)},
+            {need: counts[partition.count_name(column, need)] for need in needed if term_rule(need)},
             most,  # however many tasks there were
             distinct.get(column),
         )
@@ -110,22 +99,18 @@ def gather(rows: DataFrame, dataset: Dataset, missing_in: Collection[str] = (), 
     samples = row_sample.rows_by_split(summaries.get(ROW, ""))
     contents = {"contents": leakage.content_rows(summaries[ALIKE])} if ALIKE in summaries else {}
     train_statistics = {column: statistics[column] for column in statistics if COUNTS in column_needs[column]}
-    values = value_counts.value_counts(summaries.get(VALUES, {}), train_statistics)
+    values = value_counts.value_counts(summaries.get(partition.VALUES, {}), train_statistics)
     refused = summaries.get(REASON, {})
-    missing = dict(zip(missing_in, summaries[MISSING], strict=True)) if summaries.get(MISSING) else {}
+    missing = dict(zip(missing_in, summaries[partition.MISSING], strict=True)) if summaries.get(partition.MISSING) else {}
     return RowSummary(by_split, refused, statistics, schema, samples, **contents, values=values, missing=missing, keys_repeat=keys_repeat)
-
-
-Collected = tuple[dict[str, Any], bool, pa.Table, dict[str, int]]
-"""The summaries by column, whether a key repeats, the counts of values, and how many different ones the columns have that lack some."""
 
 
 def _collect(task_results: DataFrame, dataset: Dataset, most: int) -> Collected:
     task_results.persist()
     try:
-        summaries, number_of_counts = collect_summaries(task_results)
+        summaries, number_of_counts = partition.collect_summaries(task_results)
         hashes = task_results.where("hashes IS NOT NULL").selectExpr("column AS bucket", "hashes")
-        keys_repeat = bool(dataset.key) and has_repeated_key(hashes, sum(summaries.get(SPLIT, [])))
+        keys_repeat = bool(dataset.key) and partition.has_repeated_key(hashes, sum(summaries.get(SPLIT, [])))
         return summaries, keys_repeat, *_sum_counts(task_results, number_of_counts, most)
     finally:
         task_results.unpersist()
@@ -136,10 +121,10 @@ def _collect_in_one_job(task_results: DataFrame, dataset: Dataset, most: int) ->
     results = task_results.toArrow()
     hashes = results.filter(pc.is_valid(results["hashes"])).select(["column", "hashes"]).rename_columns(["bucket", "hashes"])
     counts = results.filter(pc.is_valid(results["value"])).select(["column", "value", "count"])
-    return merge_summaries(results), bool(dataset.key) and repeats_in_bucket(hashes.to_batches()), counts, {}
+    return partition.merge_summaries(results), bool(dataset.key) and partition.repeats_in_bucket(hashes.to_batches()), counts, {}
 
 
-def _select_columns(rows: DataFrame, dataset: Dataset, schema: pa.Schema, column_needs: Needs) -> tuple[DataFrame, list[str]]:
+def _select_columns(rows: DataFrame, dataset: Dataset, schema: pa.Schema, column_needs: partition.Needs) -> tuple[DataFrame, list[str]]:
     """The columns that the pass reads, and the names of those that `leakage` hashes in Python; Spark hashes the others."""
     is_hashed_here = {column: _is_unchanged(schema.field(column).type, column_needs[column]) for column in leakage.feature_columns(dataset)}
     spark_hash = leakage.spark_hash_sql(rows, [column for column, is_unchanged in is_hashed_here.items() if not is_unchanged])

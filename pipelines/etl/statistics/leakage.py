@@ -23,7 +23,7 @@ from pipelines.config.dataset.dataset import Dataset
 from pipelines.data.features.raw import categories, is_text, numbers
 from pipelines.data.sources.spark_sql import quote_name
 from pipelines.data.versions.manifest import SPLITS
-from pipelines.etl.splits.assignment import hash_sql, hashable_sql
+from pipelines.etl.splits.row_placement import hash_sql, hashable_sql
 from pipelines.etl.statistics.row_sample import mix_bits
 
 CONTENTS = 8_192
@@ -128,7 +128,6 @@ class ContentSample:
 
 
 def combine_contents(first: list[str], second: list[str]) -> list[str]:
-    """The summary of two partitions together."""
     (hashes, rows), (second_hashes, second_rows) = _unpack(first), _unpack(second)
     return _pack(*_smallest(np.concatenate([hashes, second_hashes]), np.concatenate([rows, second_rows])))
 

@@ -22,7 +22,7 @@ from pipelines.data.features.statistics import Accumulator, combine_summaries
 from pipelines.data.features.text_pieces import term_rule
 from pipelines.data.versions.manifest import SPLITS
 from pipelines.etl.refusals import REASON
-from pipelines.etl.splits.assignment import ALIKE, ROW, SPLIT, TRAIN
+from pipelines.etl.splits.row_placement import ALIKE, ROW, SPLIT, TRAIN
 from pipelines.etl.statistics import leakage, row_sample, value_counts
 
 Needs = dict[str, frozenset[str]]
@@ -70,11 +70,9 @@ def summarize_partition(
             accumulator.add(train.column(column), order)
         rows_since_drain += len(batch)
         if rows_since_drain >= _ROWS_BETWEEN_DRAINS or sum(one.terms_held for one in accumulators.values()) >= _TERMS_BETWEEN_DRAINS:
-            yield from _drain_counts(accumulators, column_needs, rows_counted)
-            yield from map(hash_batch, keys.drain().to_batches())
+            yield from _drain(accumulators, keys, column_needs, rows_counted)
             rows_since_drain = 0
-    yield from _drain_counts(accumulators, column_needs, rows_counted)
-    yield from map(hash_batch, keys.drain().to_batches())
+    yield from _drain(accumulators, keys, column_needs, rows_counted)
     summaries: dict[str, Any] = {column: accumulator.summary() for column, accumulator in accumulators.items()}
     summaries |= {SPLIT: rows_by_split.tolist(), REASON: refused, MISSING: missing.tolist()}
     summaries |= {ROW: sample.summary(), ALIKE: contents.summary(), VALUES: values.summary()}
@@ -90,12 +88,18 @@ def _drop_refused(batches: Iterator[pa.RecordBatch], refused: Counter[str]) -> I
         yield pa.RecordBatch.from_arrays([null_invalid(values) for values in accepted.columns], schema=accepted.schema)
 
 
-def _drain_counts(accumulators: dict[str, Accumulator], column_needs: Needs, rows_counted: dict[str, int]) -> Iterator[pa.RecordBatch]:
+def _drain(
+    accumulators: dict[str, Accumulator], keys: "KeyHashes", column_needs: Needs, rows_counted: dict[str, int]
+) -> Iterator[pa.RecordBatch]:
+    """The counts of values, and the hashes of keys, since the last call."""
     for column, accumulator in accumulators.items():
         for need in count_statistics(column_needs[column]):
-            for batch in accumulator.drain(need if term_rule(need) else "").to_batches():
-                rows_counted[column] += len(batch)
-                yield count_batch(count_name(column, need), batch)
+            for counts in accumulator.drain(need if term_rule(need) else "").to_batches():
+                rows_counted[column] += len(counts)
+                names = pa.repeat(count_name(column, need), len(counts))
+                yield _rows(names, value=counts["value"], count=counts["count"])
+    for drained in keys.drain().to_batches():
+        yield _rows(drained["bucket"], hashes=drained["hashes"])
 
 
 def count_statistics(needed: frozenset[str]) -> list[str]:
@@ -109,19 +113,8 @@ def count_name(column: str, need: str) -> str:
 
 
 def summary_batch(summaries: dict[str, Any], counted: dict[str, int]) -> pa.RecordBatch:
-    """The row of each summary."""
     texts = [json.dumps(summary) for summary in summaries.values()]
     return _rows(pa.array(summaries), count=pa.array([counted[column] for column in summaries]), summary=pa.array(texts))
-
-
-def count_batch(column: str, counts: pa.RecordBatch) -> pa.RecordBatch:
-    """The rows of a column's (value, count)."""
-    return _rows(pa.repeat(column, len(counts)), value=counts["value"], count=counts["count"])
-
-
-def hash_batch(drained: pa.RecordBatch) -> pa.RecordBatch:
-    """The rows of (bucket, hashes)."""
-    return _rows(drained["bucket"], hashes=drained["hashes"])
 
 
 def _rows(columns: pa.Array, **arrays_by_name: pa.Array) -> pa.RecordBatch:
@@ -145,7 +138,6 @@ def _combine(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _combine_pair(name: str, first: Any, second: Any) -> Any:
-    """The summary of two partitions together."""
     combiners: dict[str, Callable[[Any, Any], Any]] = {
         ROW: row_sample.merge_samples,
         ALIKE: leakage.combine_contents,

@@ -19,6 +19,7 @@ ROWS, LEAST_ROWS, CELLS = 2_000, 200, 1_000_000
 """Rows of each split: the first, by which the standard error of a share is at most 0.011. Of tables with so many columns that these would
 have more than CELLS, fewer rows are sampled, but not fewer than the second."""
 ORDER, SPLIT = "__order", "__split"
+_ODD = np.uint64(0x9E3779B97F4A7C15)
 
 
 def rows_per_split(columns: int) -> int:
@@ -62,9 +63,6 @@ class RowSample:
         for number in range(len(SPLITS)):
             if len(orders := order[split == number]) == self._rows:
                 self._limits[number] = orders.max()
-
-
-_ODD = np.uint64(0x9E3779B97F4A7C15)
 
 
 def mix_bits(values: np.ndarray) -> np.ndarray:

@@ -88,7 +88,6 @@ class ValueCounter:
 
 
 def combine_counts(first: Counted, second: Counted) -> Counted:
-    """The counts of two partitions together."""
     sums: Counted = {}
     for name, first_rows in first.items():
         second_rows = second[name]

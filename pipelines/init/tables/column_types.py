@@ -1,5 +1,5 @@
-"""The Spark type of a column of texts: by the grammar of numbers of `pipelines.data.sources.text.misfits`, and by the formats of numbers
-and dates that the query makes some of; and that of values which have types of their own, as those of JSON have."""
+"""The Spark type of a column of texts: by the grammar of numbers of `pipelines.data.sources.text.type_checks`, and by the formats of
+numbers and dates that the query makes some of; and that of values which have types of their own, as those of JSON have."""
 
 import re
 from collections import Counter
@@ -45,6 +45,8 @@ class TextReading:
     """What its texts show that those of other columns may leave open: the order of day and month, or what decimals begin with."""
     is_open: bool = False
     """Whether what other columns decide may change its type."""
+    wrong: str = ""
+    """Which of its values are none of this type; what becomes of them depends on the whole column."""
 
 
 def type_columns(texts: Mapping[str, pa.Array], null_mark: str, is_complete: bool) -> list[TypedColumn]:
@@ -126,7 +128,11 @@ def type_column(name: str, texts: pa.Array, null_mark: str, is_complete: bool, h
         reading = _moment(name, marked, moments)
     has_marks = marked.null_count > texts.null_count
     if reading:
-        return replace(reading, column=_null_marks(reading.column, texts, marked)) if has_marks else reading
+        column = reading.column
+        if reading.wrong:
+            fate = "the query makes NULL of them" if has_marks else "records with them are refused"
+            column = replace(column, doubt=f"{reading.wrong}; {fate}")
+        return replace(reading, column=_null_marks(column, texts, marked) if has_marks else column)
     if not has_marks and share_of_looks(filled, _BOOLEAN) == 1:
         return TextReading(TypedColumn(name, "boolean", pc.equal(pc.utf8_lower(texts), "true")))
     return TextReading(TypedColumn(name, "string", texts, doubt=_doubt_of_text(name, filled)))
@@ -142,8 +148,7 @@ def _null_marks(column: TypedColumn, texts: pa.Array, marked: pa.Array) -> Typed
     doubt = (
         f"{rows:,} of {len(texts) - texts.null_count:,} values of {column.name} {verb_for(rows)} {name_list(sorted(marks))}, and missing"
     )
-    earlier_doubt = column.doubt.replace("records with them are refused", "the query makes NULL of them")
-    return replace(column, doubt="; ".join(filter(None, (earlier_doubt, doubt))))
+    return replace(column, doubt="; ".join(filter(None, (column.doubt, doubt))))
 
 
 def _doubt_of_text(name: str, filled: pa.Array) -> str:
@@ -199,12 +204,12 @@ def _number(name: str, texts: pa.Array, filled: pa.Array, is_complete: bool, hin
     if share >= 1 - MOST_WRONG and share_of_looks(filled.slice(0, 1_000), _MAY_BE_THOUSANDS) < 1:
         is_number = pc.match_substring_regex(texts, _FRACTION)
         numbers = pc.utf8_trim(pc.if_else(is_number, texts, pa.scalar(None, pa.large_string())), " \t").cast(pa.float64())
-        wrong = texts.filter(pc.and_(pc.is_valid(texts), pc.is_null(numbers)))
-        doubt = ""
-        if len(wrong):
-            are = f"{len(wrong):,} of {len(filled):,} values {verb_for(len(wrong))}"
-            doubt = f"{name} is a number, though {are} none, such as {wrong[0].as_py()[:40]!r}; records with them are refused"
-        return TextReading(TypedColumn(name, "double", numbers, doubt=doubt), DECIMAL_POINT)
+        wrong_texts = texts.filter(pc.and_(pc.is_valid(texts), pc.is_null(numbers)))
+        wrong = ""
+        if len(wrong_texts):
+            are = f"{len(wrong_texts):,} of {len(filled):,} values {verb_for(len(wrong_texts))}"
+            wrong = f"{name} is a number, though {are} none, such as {wrong_texts[0].as_py()[:40]!r}"
+        return TextReading(TypedColumn(name, "double", numbers), DECIMAL_POINT, wrong=wrong)
     reading = read_numbers(filled, hints)
     return _number_of_form(name, texts, filled, reading) if reading else None
 

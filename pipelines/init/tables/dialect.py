@@ -229,7 +229,7 @@ def _separators(lines: list[str]) -> list[str]:
 def _score(text: bytes, dialect: TableDialect, is_cut: bool) -> tuple[float, float, int]:
     """The score of a dialect, the share of lines that it makes sound records of equal width of, and that width."""
     if is_cut and dialect.is_multiline:  # a value may be open at the end
-        text = text[: _records_end(text, dialect.cutting.quoting) or len(text)]
+        text = text[: _records_end(text, dialect.cutting) or len(text)]
     read = list(first_records(text, dialect))
     widths = Counter(len(record.values) for record in read if record.values)
     if not widths:

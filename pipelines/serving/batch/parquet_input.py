@@ -22,7 +22,7 @@ from pipelines.data.sources.files import files
 from pipelines.data.sources.files.content import PARQUET, binary_format
 from pipelines.data.sources.text.parsed import PROBLEM, RECORD
 from pipelines.errors import ConfigError, SourceError
-from pipelines.etl.splits.assignment import exact_column, raw_schema
+from pipelines.etl.splits.row_placement import exact_column, raw_schema
 from pipelines.serving.model.column_casts import drop_value, fitting_rows, misfits
 
 log = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ from pipelines.config.tasks.functions import holds_code
 from pipelines.data.features import restore_encoder
 from pipelines.data.features.base import Packer
 from pipelines.data.loader.reader import Reader
-from pipelines.data.versions.cross_validation import select_fold
+from pipelines.data.versions.folds import select_fold
 from pipelines.data.versions.manifest import SPLITS, Manifest
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.data.versions.versions import Version, open_version

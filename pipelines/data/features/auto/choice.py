@@ -82,9 +82,8 @@ def target_columns(dataset: Dataset) -> tuple[str, ...]:
 
 
 def choose(dataset: Dataset, named: Collection[str], sample: pa.Table) -> Choice:
-    """Choose encoders by a sample of the training split, which has the columns of `auto` and of the target.
-
-    `named` are the features that the config names, which are not left out."""
+    """Choose encoders by a sample of the training split, which has the columns of `auto` and of the target. `named` are the features that
+    the config names, which are not left out."""
     autos = auto_columns(dataset)
     facts = {name: ColumnFacts(convert_column(column, sample.column(column))) for name, column in autos.items()}
     targets = [ColumnFacts(convert_column("", sample.column(column))) for column in target_columns(dataset)]
@@ -178,7 +177,6 @@ def settle(choice: Choice, statistics: Mapping[str, Statistics], missing: Mappin
 
 
 def describe_choice(choice: Choice) -> Iterator[str]:
-    """The choice in a line or two."""
     encoders = Counter(choice.dataset.features[name].encoder for name in choice.columns if name in choice.dataset.features)
     if encoders:
         yield f"auto: {', '.join(f'{encoder} {count:,}' for encoder, count in encoders.most_common())}"
@@ -197,7 +195,6 @@ def list_left_out(left_out: Mapping[str, str]) -> str:
 
 
 def _reason_by_all_rows(settings: EncoderSettings, statistics: Statistics, missing: int, is_category: bool) -> str:
-    """Why all rows make the column no feature."""
     counts, filled = statistics.counts, statistics.values
     if not filled:
         return "empty"

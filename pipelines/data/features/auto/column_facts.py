@@ -10,6 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipelines.data.features.raw import is_number, is_text
+
 Kind = Literal["number", "text", "boolean", "moment", "list", "other"]
 _IDENTIFIER = re.compile(r"(^|_)(id|key|uuid|guid)\d*$|[a-z](Id|ID|Key|UUID)$|^(row|index|unnamed_0)$", re.IGNORECASE)
 _MEMBER = re.compile(
@@ -58,11 +60,11 @@ class ColumnFacts:
         arrow = self.typed.values.type
         if pa.types.is_boolean(arrow):
             return "boolean"
-        if pa.types.is_integer(arrow) or pa.types.is_floating(arrow) or pa.types.is_decimal(arrow):
+        if is_number(arrow):
             return "number"
         if pa.types.is_timestamp(arrow) or pa.types.is_date(arrow):
             return "moment"
-        if pa.types.is_string(arrow) or pa.types.is_large_string(arrow):
+        if is_text(arrow):
             return "text"
         return "list" if pa.types.is_list(arrow) or pa.types.is_large_list(arrow) else "other"
 
@@ -109,7 +111,6 @@ class ColumnFacts:
 
     @cached_property
     def is_whole(self) -> bool:
-        """Whether every value is a whole number."""
         return self.kind == "number" and bool(np.all(self.numbers == np.floor(self.numbers)))
 
     @cached_property
@@ -176,7 +177,7 @@ def convert_column(name: str, values: pa.ChunkedArray) -> TypedColumn:
         return TypedColumn(name, "timestamp", pc.local_timestamp(moments) if kind.tz else moments)
     if pa.types.is_date(kind):
         return TypedColumn(name, "date", values.combine_chunks())
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+    if is_text(kind):
         return TypedColumn(name, "string", values.cast(pa.large_string()).combine_chunks())
     is_list = pa.types.is_list(kind) and (
         pa.types.is_integer(kind.value_type) or pa.types.is_floating(kind.value_type) or pa.types.is_string(kind.value_type)
@@ -189,7 +190,6 @@ def has_identifier_name(column: ColumnFacts) -> bool:
 
 
 def has_sentences(column: ColumnFacts) -> bool:
-    """Whether the column has sentences, and no categories."""
     return column.kind == "text" and column.words >= _TEXT_WORDS and column.distinct > 0.2 * len(column.filled)
 
 
@@ -205,7 +205,6 @@ def is_row_number(column: ColumnFacts, rows: int) -> bool:
 
 
 def is_identifier(column: ColumnFacts) -> bool:
-    """Whether the column names rows."""
     if column.kind == "number":
         return has_identifier_name(column) and column.is_unique and column.is_whole
     return column.kind == "text" and not has_sentences(column) and column.distinct > IDENTIFIER_SHARE * len(column.filled)
@@ -220,9 +219,8 @@ def is_member(column: ColumnFacts) -> bool:
 def is_array(column: ColumnFacts) -> bool:
     """Whether the column has lists of numbers of one length."""
     kind = column.filled.type.value_type
-    is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind)
     return (
-        is_number
+        (pa.types.is_integer(kind) or pa.types.is_floating(kind))
         and len(pc.unique(pc.list_value_length(column.filled))) == 1
         and not pc.any(pc.is_null(pc.list_flatten(column.filled))).as_py()
     )
@@ -242,9 +240,9 @@ def many_texts(distinct: int, rows: int) -> str:
     return f"{distinct:,} different texts in {rows:,} rows, an identifier"
 
 
-def is_copy(column: ColumnFacts, target: ColumnFacts, is_number: bool) -> bool:
-    """Whether the column decides the target alone: as a number by a line if the target `is_number`, as categories one by one."""
-    if is_number:
+def is_copy(column: ColumnFacts, target: ColumnFacts, is_by_line: bool) -> bool:
+    """Whether the column decides the target alone: as a number `is_by_line`, as categories one by one."""
+    if is_by_line:
         if column.kind != "number" or column.distinct < 3:
             return False
         return abs(_correlation(column.places, target.places)) > _COPY_CORRELATION

@@ -92,7 +92,6 @@ def category(column: ColumnFacts) -> Encoding:
 
 
 def category_encoder(distinct: int) -> Any:
-    """The encoder of a column of so many distinct texts."""
     if distinct >= _MOST_VALUES:
         return {"encoder": "hash", "buckets": _MOST_VALUES}
     return {"encoder": "vocabulary", "min_count": 5} if distinct > _RARE_VALUES else "vocabulary"

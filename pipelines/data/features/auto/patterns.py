@@ -1,7 +1,7 @@
 """Features whose names stand for many columns, as one feature for each column."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
 import pyarrow.types as types
@@ -31,7 +31,12 @@ def name_columns(dataset: Dataset, schema: pa.Schema) -> Dataset:
             if (reader := readers.get(name, "")) and is_pattern(reader):
                 faults.append(f"dataset.features.{name}: {reader} above it matches the column {name} first; move {name} before it")
             if isinstance(settings, AutoSettings):
-                faults += [f"dataset.features.{name}: {fault}" for fault in _type_faults(settings.inputs(name), kinds, schema)]
+                faults += [
+                    f"dataset.features.{name}: auto takes no column of type {schema.field(column).type}, as {column} is; make a number "
+                    f"of it in the query, such as month({column})"
+                    for column in settings.inputs(name)
+                    if kinds.get(column) in ("", "time")
+                ]
             features[name] = settings
             readers.update({column: readers.get(column, name) for column in (name, *settings.inputs(name))})
             continue
@@ -68,14 +73,6 @@ def _readers(dataset: Dataset) -> dict[str, str]:
         for name, settings in getattr(dataset, role).items():
             readers.update(dict.fromkeys((name, *settings.inputs(name)), f"dataset.{role}.{name}"))
     return readers
-
-
-def _type_faults(columns: Iterable[str], kinds: Mapping[str, str], schema: pa.Schema) -> Iterator[str]:
-    """Why `auto` has no encoder for columns that the config names."""
-    for column in columns:
-        if kinds.get(column) in ("", "time"):
-            kind = schema.field(column).type
-            yield f"auto takes no column of type {kind}, as {column} is; make a number of it in the query, such as month({column})"
 
 
 def _faults(

@@ -17,6 +17,13 @@ from pipelines.errors import SourceError
 PACKAGE = "package://"
 BLOCK_BYTES = 4 * 2**20
 COMPRESSED = (".gz", ".bz2", ".zst", ".lz4", ".br")
+PARQUET = "Parquet"
+_BEGINNINGS = {
+    b"PAR1": PARQUET, b"PARE": "encrypted Parquet", b"ORC": "ORC", b"Obj\x01": "Avro", b"ARROW1": "Arrow", b"PK\x03\x04": "ZIP or Excel",
+    b"SQLite format 3": "SQLite", b"\x89HDF": "HDF5",
+}  # fmt: skip
+_CONTROLS = {*range(32)} - {*b"\t\n\f\r"}
+"""Bytes that no text has."""
 
 
 @contextmanager
@@ -117,10 +124,8 @@ def _line_start(stream: pa.NativeFile, offset: int) -> int:
 
 
 def package_folder(path: str) -> Path:
-    """The folder of the package of package://name/file, found without importing it, which would run it.
-
-    Raises SourceError if it is not installed, or not in a folder.
-    """
+    """The folder of the package of package://name/file, found without importing it, which would run it. Raises SourceError if it is not
+    installed, or not in a folder."""
     name = path.removeprefix(PACKAGE).partition("/")[0]
     try:
         spec = find_spec(name) if name.isidentifier() else None
@@ -140,15 +145,6 @@ def inside_package(path: str) -> Path:
     if not file.is_file():
         raise SourceError(f"{path}: {'a folder' if file.is_dir() else 'no such file'} in {folder}; give a file, or a glob such as *.csv")
     return file
-
-
-PARQUET = "Parquet"
-_BEGINNINGS = {
-    b"PAR1": PARQUET, b"PARE": "encrypted Parquet", b"ORC": "ORC", b"Obj\x01": "Avro", b"ARROW1": "Arrow", b"PK\x03\x04": "ZIP or Excel",
-    b"SQLite format 3": "SQLite", b"\x89HDF": "HDF5",
-}  # fmt: skip
-_CONTROLS = {*range(32)} - {*b"\t\n\f\r"}
-"""Bytes that no text has."""
 
 
 def binary_format(path: str) -> str:

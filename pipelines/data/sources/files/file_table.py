@@ -27,6 +27,12 @@ from pipelines.data.versions.raw_inputs import SourceFile
 from pipelines.runtime.environment import is_local
 
 FileSettings = TypeVar("FileSettings", bound=FileTableSettings)
+DRIVER_BYTES = 16 * 2**20
+"""Fewer bytes take the driver less time than Spark takes for a job; each file counts OPEN_BYTES more."""
+PACKED_NUMBER, PACKED_CHECKSUM = "_number", "_checksum"
+"""Columns of a pack beside `path` and `content`. The first pass over it reads the files."""
+MANY_FILES = 64
+"""Packing pays off from this number of small files."""
 
 
 class FileTable(RawTable[FileSettings]):
@@ -69,10 +75,6 @@ def _normal(path: str) -> str:
     return posixpath.abspath(f"/{path}" if "://" in path else path)
 
 
-DRIVER_BYTES = 16 * 2**20
-"""Fewer bytes take the driver less time than Spark takes for a job; each file counts OPEN_BYTES more."""
-
-
 def checksums(spark: SparkSession, files: list[File]) -> tuple[SourceFile, ...]:
     """Every file by path, with the SHA-256 of its bytes, computed in Spark's tasks, or here if that is sooner. Raises SourceError if one
     cannot be read."""
@@ -102,12 +104,6 @@ def stats(files: list[File]) -> tuple[SourceFile, ...]:
     """Every file by path, with only size and modification time: cheap, and enough to detect that a file was written to."""
     marks = [sha256(f"{file.bytes} {file.modified}".encode()).hexdigest() for file in files]
     return tuple(SourceFile(path=file.path, bytes=file.bytes, checksum=f"stat:{mark}") for file, mark in zip(files, marks, strict=True))
-
-
-PACKED_NUMBER, PACKED_CHECKSUM = "_number", "_checksum"
-"""Columns of a pack beside `path` and `content`. The first pass over it reads the files."""
-MANY_FILES = 64
-"""Packing pays off from this number of small files."""
 
 
 def is_pack_worthwhile(files: list[File]) -> bool:

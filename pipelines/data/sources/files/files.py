@@ -22,6 +22,10 @@ from pipelines.errors import SourceError
 MOST_GLOBS = 1_000
 _WILDCARD = re.compile(r"[*?\[{]")
 _FLAGS = glob.GLOBSTAR | glob.DOTGLOB | glob.FORCEUNIX
+# Least and most bytes that a task reads; between these limits a table is divided evenly among all cores.
+TASK_BYTES = (2**20, 64 * 2**20)
+OPEN_BYTES = 32 * 2**10
+"""The cost of opening a file, in bytes."""
 
 
 def is_glob(path: str) -> bool:
@@ -68,12 +72,6 @@ def _expand(pattern: str) -> list[str]:
         return bracex.expand(pattern, keep_escapes=True, limit=MOST_GLOBS)
     except bracex.ExpansionLimitException as error:
         raise SourceError(f"{pattern}: its braces stand for more than {MOST_GLOBS:,} globs; use * in their place") from error
-
-
-# Least and most bytes that a task reads; between these limits a table is divided evenly among all cores.
-TASK_BYTES = (2**20, 64 * 2**20)
-OPEN_BYTES = 32 * 2**10
-"""The cost of opening a file, in bytes."""
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from pyspark.sql.types import DataType, IntegerType, StringType, StructField, St
 
 from pipelines.data.sources.files.files import File, Range
 from pipelines.data.sources.spark_sql import quote_name
-from pipelines.data.sources.text.misfits import is_number, number, pattern
 from pipelines.data.sources.text.parsed import RANGE
+from pipelines.data.sources.text.type_checks import is_number, number, pattern
 from pipelines.errors import SourceError
 
 NULL = "__HIVE_DEFAULT_PARTITION__"

@@ -18,6 +18,7 @@ from pipelines.errors import SourceError
 from pipelines.runtime.compat.spark import count_input_files, input_files, jvm
 
 _LEAVING_OUT = {"pathglobfilter", "modifiedbefore", "modifiedafter"}
+_COLUMNS = "path string, modificationTime timestamp, length bigint, content binary"
 
 
 class SparkFiles(FileTable[Table]):
@@ -50,14 +51,9 @@ def check_names(place: str, paths: list[str], encoding: str) -> None:
         )
 
 
-_COLUMNS = "path string, modificationTime timestamp, length bigint, content binary"
-
-
 class BinaryFile(SparkFiles):
-    def __init__(self, name: str, settings: Table) -> None:
-        super().__init__(name, settings)
-        self._packed_rows: DataFrame | None = None
-        """A row for each file; files are packed once."""
+    _packed_rows: DataFrame | None = None
+    """A row for each file; files are packed once."""
 
     def empty(self, spark: SparkSession) -> DataFrame:
         if any("=" in file.path for file in self.files):

@@ -7,10 +7,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, DecimalType, StringType, StructField, StructType
 
 from pipelines.config.messages.words import show_count
-from pipelines.data.sources.text.misfits import any_misfit, doubt, first_misfit, is_number, is_refused, is_unbounded, number
 from pipelines.data.sources.text.parsed import CORRUPT, OWN_OPTIONS, PERMISSIVE, RECORD, REREAD, STRANGE, VALUES, Options, sound_record
 from pipelines.data.sources.text.records import Dialect
 from pipelines.data.sources.text.text_table import TextTable, encoding_name, is_on
+from pipelines.data.sources.text.type_checks import any_misfit, doubt, first_misfit, is_number, is_refused, is_unbounded, number
 
 _MARKS = ("␂␃␂␄␂␅␂␆", "⟦⟧⟦⟨⟦⟩⟦⟪", "◐◑◐◒◐◓◐◔")
 """Texts that occur in no record by chance. A parser trims no character of them as white space, and none is ASCII, as quotes and escapes
@@ -28,7 +28,7 @@ def cutting_rules(options: Options, columns: Sequence[str]) -> Dialect:
         multiline=is_on(options, "multiline"),
         quote=options.get("quote", '"'),
         escape=options.get("escape", ""),
-        separator=options.get("sep", options.get("delimiter", ",")).replace("\\t", "\t"),
+        separator=_separator(options),
         ignore_leading_blanks=is_on(options, "ignoreleadingwhitespace"),
         comment=options.get("comment", ""),
         skip=int(options.get("skiprows", 0)),

@@ -13,23 +13,17 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from pipelines.data.sources.text.json_keys import Names, examine_keys, key_names
-from pipelines.data.sources.text.misfits import DIGITS, Values, any_misfit, first_misfit, pattern
-from pipelines.data.sources.text.parsed import (
-    CORRUPT,
-    END,
-    LARGE,
-    OWN_OPTIONS,
-    PERMISSIVE,
-    REREAD,
-    STRANGE,
-    TEXT,
-    VALUES,
-    sound_record,
-)
+from pipelines.data.sources.text.parsed import CORRUPT, END, LARGE, OWN_OPTIONS, PERMISSIVE, REREAD, STRANGE, TEXT, VALUES, sound_record
 from pipelines.data.sources.text.records import Dialect
 from pipelines.data.sources.text.text_table import Examiner, TextTable, encoding_name, is_on
+from pipelines.data.sources.text.type_checks import DIGITS, Values, any_misfit, first_misfit, pattern
 
 _NOT_JSON = ("allowsinglequotes", "allowunquotedfieldnames", "allowcomments")
+LARGE_NUMBER = r'[eE]\+?[0-9]{2}|[0-9]{29}|"[+-]?(?:INF|Inf)'
+"""In the text of every record with a float that Spark reads as infinite. For RE2, as the next."""
+STRANGE_DECIMAL = rf'"[0-9+.eE,-]*(?:[0-9][0-9+.eE,-]*,|,[0-9+.eE,-]*[0-9])[0-9+.eE,-]*"|"[0-9+.eE,-]*\\u|{DIGITS}'
+"""In the text of every record with a decimal in quotes that has commas or digits of other scripts."""
+Leaf = Callable[[Column, T.DataType], Column | None]
 
 
 class Json(TextTable):
@@ -87,20 +81,11 @@ def _array_schema(schema: T.StructType) -> T.StructType:
     return T.StructType([T.StructField(VALUES, T.ArrayType(element)), T.StructField(CORRUPT, T.StringType())])
 
 
-LARGE_NUMBER = r'[eE]\+?[0-9]{2}|[0-9]{29}|"[+-]?(?:INF|Inf)'
-"""In the text of every record with a float that Spark reads as infinite. For RE2, as the next."""
-STRANGE_DECIMAL = rf'"[0-9+.eE,-]*(?:[0-9][0-9+.eE,-]*,|,[0-9+.eE,-]*[0-9])[0-9+.eE,-]*"|"[0-9+.eE,-]*\\u|{DIGITS}'
-"""In the text of every record with a decimal in quotes that has commas or digits of other scripts."""
-Leaf = Callable[[Column, T.DataType], Column | None]
-
-
 def has_floats(kind: T.DataType) -> bool:
-    """Whether values of that type contain floats."""
     return _any_in(F.lit(None), kind, _is_infinite) is not None
 
 
 def has_decimals(kind: T.DataType) -> bool:
-    """Whether values of that type contain decimals."""
     return _any_in(F.lit(None), kind, _is_no_decimal) is not None
 
 
@@ -115,7 +100,6 @@ def has_no_decimal(value: Column, kind: T.DataType) -> Column:
 
 
 def decimals_as_text(kind: T.DataType) -> T.DataType:
-    """The type with text in place of each decimal."""
     match kind:
         case T.DecimalType():
             return T.StringType()

@@ -45,22 +45,22 @@ class Keys:
         records = np.arange(len(texts))
         quotes = _quotes(self.data)
         before = np.searchsorted(quotes, self.starts)
-        of_quote = np.repeat(records, np.diff(before))
+        record_of_quote = np.repeat(records, np.diff(before))
         if (is_closed := np.diff(before) % 2 == 0).all():
-            strings, of_string = quotes, of_quote[0::2]
+            strings, record_of_string = quotes, record_of_quote[0::2]
         else:
-            strings, of_string = quotes[is_closed[of_quote]], of_quote[is_closed[of_quote]][0::2]
+            strings, record_of_string = quotes[is_closed[record_of_quote]], record_of_quote[is_closed[record_of_quote]][0::2]
         opening, closing = strings[0::2], strings[1::2]
         # A key is before a colon, with blanks between them or none.
         at = np.minimum(closing + 1, len(self.data) - 1)
         while (blank := _BLANKS[self.data[at]] & (at < len(self.data) - 1)).any():
             at = at + blank
         is_key = self.data[at] == _COLON
-        self.start, self.stop, self.record = opening[is_key] + 1, closing[is_key], of_string[is_key]
+        self.start, self.stop, self.record = opening[is_key] + 1, closing[is_key], record_of_string[is_key]
         steps = np.flatnonzero(_STEPS[self.data])
-        of_step = np.repeat(records, np.diff(np.searchsorted(steps, self.starts)))
-        is_outside = (np.searchsorted(quotes, steps) - before[of_step]) % 2 == 0
-        steps, of_step = steps[is_outside], of_step[is_outside]
+        record_of_step = np.repeat(records, np.diff(np.searchsorted(steps, self.starts)))
+        is_outside = (np.searchsorted(quotes, steps) - before[record_of_step]) % 2 == 0
+        steps, record_of_step = steps[is_outside], record_of_step[is_outside]
         change = _STEPS[self.data[steps]]
         heights = np.concatenate(([0], np.cumsum(change, dtype=np.int64)))
         at_record = heights[np.searchsorted(steps, self.starts)]
@@ -68,7 +68,7 @@ class Keys:
         self.depths = np.flatnonzero(np.bincount(np.maximum(self.depth, 0))).tolist()
         self.object = -1 - self.record
         # The depth that an opening bracket leads to, within its record.
-        levels = np.where(change == 1, heights[1:] - at_record[of_step], 0)
+        levels = np.where(change == 1, heights[1:] - at_record[record_of_step], 0)
         for depth in self.depths:
             is_at_depth = self.depth == depth
             if len(brackets := steps[levels == depth]):

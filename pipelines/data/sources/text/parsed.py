@@ -2,7 +2,6 @@
 then the record itself, the number of its range, and its line there.
 """
 
-from collections.abc import Mapping, Sequence
 from typing import cast
 
 from pyspark.errors import ParseException
@@ -24,8 +23,6 @@ LARGE, STRANGE = LOOKS = ("_look_large", "_look_strange")
 RESERVED = {*ORIGIN, *KEY_COLUMNS, *LOOKS, VALUES, REREAD, CORRUPT, END}
 """Names that no column of the table may have."""
 
-_UNSOUND = ""
-"""Stands for the reason of a record that is not sound."""
 # Options that `records` applies before Spark sees a record, and those that every parser gets.
 OWN_OPTIONS = {"header", "enforceschema", "skiprows", "multiline", "comment", "encoding", "charset", "escape"}
 PERMISSIVE = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
@@ -41,31 +38,6 @@ def parse_schema(name: str, ddl: str) -> StructType:
     if reserved := {field.lower() for field in schema.names} & RESERVED:
         raise ConfigError(f"source.tables.{name}.schema: the column name {', '.join(sorted(reserved))} is taken; choose another")
     return schema
-
-
-def mark_faults(
-    parsed: DataFrame,
-    columns: Mapping[str, Column],
-    schema: StructType,
-    is_sound: Column,
-    reason: Column,
-    key_columns: Sequence[Column] = (),
-) -> DataFrame:
-    """The `columns`, which the `schema` describes, the fault and origin of each record that is not sound, and `key_columns`.
-
-    Where a record is not sound, `reason` is not NULL.
-    """
-    missing = [
-        F.when(columns[field.name].isNull(), F.lit(f"NULL in {field.name}, which is NOT NULL")) for field in schema if not field.nullable
-    ]
-    # Not in columns of their own, which costs a quarter of all reading: Spark computes each once for the columns of one projection. Of the
-    # reason, a large expression, the plan has two: each takes long to plan, and Spark's code for one alone makes reading a third slower.
-    fault = F.coalesce(F.col(PROBLEM), F.when(~is_sound, F.lit(_UNSOUND)), *missing)
-    problem = F.when(fault == _UNSOUND, reason).otherwise(fault)
-    is_faulty = {RECORD: problem.isNotNull(), RANGE: fault.isNotNull(), LINE: fault.isNotNull()}
-    origin = [F.when(condition, F.col(name)).alias(name) for name, condition in is_faulty.items()]  # of valid rows, it takes no space
-    file = [F.col(FILE)] if FILE in parsed.columns else []
-    return parsed.select(*[column.alias(name) for name, column in columns.items()], *file, problem.alias(PROBLEM), *origin, *key_columns)
 
 
 def sound_record(records: DataFrame) -> Column:

@@ -20,13 +20,12 @@ comma, ten lines have so in one case of ten million."""
 
 @dataclass(frozen=True)
 class Quoting:
-    """How values are quoted."""
-
-    separator: str
-    quote: str
-    escape: str
+    separator: str = ","
+    quote: str = ""
+    """Empty if quotes have no meaning."""
+    escape: str = ""
     """The character that escapes a quote; by default a quote."""
-    ignore_leading_blanks: bool
+    ignore_leading_blanks: bool = False
     """A quote also opens a value after blanks."""
 
     @property
@@ -44,8 +43,6 @@ def quote_offsets(data: bytes, quoting: Quoting) -> np.ndarray:
 
 @dataclass(frozen=True)
 class RecordEnds:
-    """Where the records of some data end."""
-
     offsets: np.ndarray
     """Behind each record."""
     are_sound: bool = False
@@ -143,10 +140,8 @@ def _may_open_and_close(data: bytes, quotes: np.ndarray, quoting: Quoting) -> tu
 
 
 def stray_quotes(data: bytes, quotes: np.ndarray, quoting: Quoting) -> np.ndarray:
-    """Offsets of the quotes that are neither at the start or end of a value nor beside another quote.
-
-    Every second quote opens a value. If the quote before it is adjacent, the pair is an escaped quote inside a value.
-    """
+    """Offsets of the quotes that are neither at the start or end of a value nor beside another quote. Every second quote opens a value. If
+    the quote before it is adjacent, the pair is an escaped quote inside a value."""
     opening, closing = quotes[0::2], quotes[1::2]
     return np.concatenate(
         [opening[~_may_open_and_close(data, opening, quoting)[0]], closing[~_may_open_and_close(data, closing, quoting)[1]]]

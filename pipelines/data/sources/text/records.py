@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 
 from pipelines.config.messages.words import MOST_SHOWN
 from pipelines.data.sources.text import quoting
-from pipelines.data.sources.text.quoting import RecordEnds
+from pipelines.data.sources.text.quoting import Quoting, RecordEnds
 from pipelines.errors import SourceError
 
 RECORD_BYTES = 64 * 2**20
@@ -48,7 +48,7 @@ SURROGATE = "half of a surrogate pair"
 
 
 @dataclass(frozen=True)
-class Dialect:
+class Dialect(Quoting):
     """The rules by which text is cut into records."""
 
     encoding: str = "utf-8"
@@ -56,13 +56,6 @@ class Dialect:
     """The file is one record."""
     multiline: bool = False
     """A quoted value may contain line breaks."""
-    quote: str = ""
-    """Empty if quotes have no meaning."""
-    escape: str = ""
-    """The character that escapes a quote; by default a quote."""
-    separator: str = ","
-    ignore_leading_blanks: bool = False
-    """A quote also opens a value after blanks."""
     comment: str = ""
     """Lines that start with it are skipped."""
     keep_blank: bool = False
@@ -83,18 +76,13 @@ class Dialect:
         """Whether every line break separates records."""
         return not self.whole_file and not self.multiline and codecs.lookup(self.encoding).name == "utf-8"
 
-    @property
-    def quoting(self) -> quoting.Quoting:
-        return quoting.Quoting(self.separator, self.quote, self.escape, self.ignore_leading_blanks)
-
 
 def cut(blocks: Iterable[bytes], dialect: Dialect, path: str, start: bool = True, end: bool = True) -> Iterator[pa.RecordBatch]:
     """Batches of SCHEMA: record, its fault (NULL if none), number of its first line in `blocks`, from 1.
 
     With `start` the blocks are the beginning of a file, with byte order mark and header, and with `end` its end. Raises SourceError for a
     header with other columns, one that lies behind the blocks, a record larger than RECORD_BYTES, and text that is not in a declared
-    encoding other than UTF-8.
-    """
+    encoding other than UTF-8."""
     lines, header, is_open = 0, dialect.header and start, False
     skip = dialect.skip if start else 0
     for data, line_ends, ends in _complete(_as_utf8(blocks, dialect.encoding, path, start), dialect, path, skip):
@@ -184,7 +172,7 @@ def _record_ends(data: bytes, line_ends: np.ndarray, dialect: Dialect, may_be_op
     """Where the records of `data` end, which begins with one. The last may be open, and go on behind the data."""
     if not dialect.quote or dialect.quote.encode() not in data:
         return RecordEnds(line_ends, are_sound=True)
-    return quoting.record_ends(data, line_ends, dialect.quoting, may_be_open)
+    return quoting.record_ends(data, line_ends, dialect, may_be_open)
 
 
 def _check_records(
@@ -195,7 +183,7 @@ def _check_records(
     record_ends, are_lines = ends.offsets, len(ends.offsets) == len(line_ends)
     texts, problems = decode_records(data, record_ends, dialect.whole_file)
     if dialect.quote and not (ends.are_sound and (are_lines or dialect.multiline) and not is_open):
-        refused = ~quoting.well_quoted(texts, data, record_ends, dialect.quoting)
+        refused = ~quoting.well_quoted(texts, data, record_ends, dialect)
         spans = np.diff(np.searchsorted(line_ends, record_ends), prepend=-1) > 1
         refused |= spans & (not dialect.multiline)
         if (refused & spans).any():
@@ -204,7 +192,7 @@ def _check_records(
             texts, problems = decode_records(data, record_ends, dialect.whole_file)
         problems = set_reason(refused, QUOTES, problems)
         if dialect.multiline:
-            doubtful, is_open = quoting.lines_in_doubt(texts, refused, dialect.width, dialect.quoting, is_open)
+            doubtful, is_open = quoting.lines_in_doubt(texts, refused, dialect.width, dialect, is_open)
             problems = set_reason(doubtful, IN_DOUBT, problems)
         are_lines = len(record_ends) == len(line_ends)
     if b"\0" in data:
@@ -239,10 +227,10 @@ def split_fields(record: str, dialect: Dialect) -> list[str]:
     """The texts between the separators of a record; of one that cannot be taken apart, the record."""
     # Python's reader takes one character.
     joint = dialect.separator if len(dialect.separator) == 1 else _JOINT
-    quoting: dict[str, Any] = {"quotechar": dialect.quote} if dialect.quote else {"quoting": csv.QUOTE_NONE}
+    quotes: dict[str, Any] = {"quotechar": dialect.quote} if dialect.quote else {"quoting": csv.QUOTE_NONE}
     record = record.replace(dialect.separator, joint)
     try:
-        fields = next(csv.reader([record], delimiter=joint, skipinitialspace=dialect.ignore_leading_blanks, **quoting), [])
+        fields = next(csv.reader([record], delimiter=joint, skipinitialspace=dialect.ignore_leading_blanks, **quotes), [])
     except csv.Error:
         return [record[:200]]
     return [field.replace(joint, dialect.separator) for field in fields]

@@ -57,10 +57,8 @@ def add_identity(rows: DataFrame, key: tuple[str, ...]) -> DataFrame:
 
 
 def find_and_refuse_repeats(rows: DataFrame, key: tuple[str, ...]) -> DataFrame:
-    """Of rows with the same key (NULL equals NULL), refuse all but the first by `content_order`.
-
-    Equal keys have equal ROWs. Counting those costs less than `refuse_repeats`, and usually shows that no key repeats.
-    """
+    """Of rows with the same key (NULL equals NULL), refuse all but the first by `content_order`. Equal keys have equal ROWs. Counting those
+    costs less than `refuse_repeats`, and usually shows that no key repeats."""
     if not key or accepted_rows(rows).groupBy(ROW).count().where("count > 1").isEmpty():
         return rows
     return refuse_repeats(rows, key)
@@ -85,10 +83,8 @@ def content_order(rows: DataFrame) -> list[Column]:
 
 
 def stratify(rows: DataFrame, split: Split) -> Cuts | None:
-    """Where the rows of each value of `split.stratify` are cut; None for a split without it.
-
-    Raises SourceError if the column has too many values, or a group several.
-    """
+    """Where the rows of each value of `split.stratify` are cut; None for a split without it. Raises SourceError if the column has too many
+    values, or a group several."""
     if not isinstance(split, ByFraction) or not split.stratify:
         return None
     check_groups_have_one_value(rows, split)
@@ -214,19 +210,15 @@ def _hash(salt: str, rows: DataFrame, names: tuple[str, ...]) -> Column:
 
 
 def hash_sql(salt: str, values: Iterable[tuple[str, str]]) -> str:
-    """SQL of a 64-bit hash of the values, each given as SQL of the column whose NULL flag is hashed, and SQL of what is hashed of it.
-
-    It is one text, since building an expression of thousands of columns takes thousands of calls to Java.
-    """
+    """SQL of a 64-bit hash of the values, each given as SQL of the column whose NULL flag is hashed, and SQL of what is hashed of it. It is
+    one text, since building an expression of thousands of columns takes thousands of calls to Java."""
     return f"xxhash64({salt_number(salt)}L, {', '.join(f'isnull({column}), {value}' for column, value in values)})"
 
 
 @cache
 def salt_number(salt: str) -> int:
-    """The signed 64-bit integer whose hash by Spark's xxhash64 is that of the text.
-
-    Every step of XXH64 (Collet, "xxHash fast digest algorithm") for eight bytes is a bijection of 64 bits, so it can be undone.
-    """
+    """The signed 64-bit integer whose hash by Spark's xxhash64 is that of the text. Every step of XXH64 (Collet, "xxHash fast digest
+    algorithm") for eight bytes is a bijection of 64 bits, so it can be undone."""
 
     def undo_shift(value: int, bits: int) -> int:
         """x of x ^ (x >> bits), both of 64 bits; `bits` are 22 or more."""
@@ -281,9 +273,8 @@ def split_by_time(rows: DataFrame, split: ByTime) -> Column:
             f"dataset.split: column {split.time} is {kind.simpleString()}; validation ({split.validation}) and test ({split.test}) "
             "must be two of its values, in this order"
         )
-    time = F.col(quote_name(split.time))
-    train, validation, test = range(len(SPLITS))
-    return F.when(time < limits[0], train).when(time < limits[1], validation).when(time.isNotNull(), test)
+    time = exact_column(split.time)
+    return F.when(time < limits[0], TRAIN).when(time < limits[1], VALIDATION).when(time.isNotNull(), TEST)
 
 
 def time_fold(rows: DataFrame, split: ByTimeFold) -> Column:
@@ -295,7 +286,7 @@ def time_fold(rows: DataFrame, split: ByTimeFold) -> Column:
             f"dataset.split.fold_starts: column {split.time} is {kind.simpleString()}; give values of it, each later than the one before "
             f"(got {', '.join(split.fold_starts)})"
         )
-    time = F.col(quote_name(split.time))
+    time = exact_column(split.time)
     return F.when(time.isNotNull(), sum((F.when(time >= start, 1).otherwise(0) for start in starts), F.lit(1)))
 
 

@@ -24,6 +24,10 @@ _JAVAS = r"[0-9.](?:[dDfF](?:[^0-9A-Za-z]|$)|[xX])|[\x00-\x08\x0a-\x1f]"
 DIGITS = r"[^\P{Nd}0-9]|[\x{10000}-\x{1efff}]"
 """Digits of other scripts, and all characters where later versions of Unicode have more of them, since Java may be newer than RE2."""
 _OPTIONS = {"nanvalue": "NaN", "positiveinf": "Infinity", "negativeinf": "-Infinity"}
+Values = Mapping[str, tuple[Column, DataType]]
+"""Values of a record by column, and the type of that column. Where types are equal, those of the values are."""
+Test = Callable[[Column, DataType], Column]
+"""Whether a value, which may be NULL, does not fit the type of its column; true or false."""
 
 
 def is_number(kind: DataType) -> bool:
@@ -39,9 +43,7 @@ def pattern(kind: DataType) -> str:
 
 def number(text: Column, kind: DataType, options: Mapping[str, str]) -> Column:
     """The text as a number; NULL if it is NULL, or out of range, and for some texts that are no numbers: `is_refused` tells of all.
-
-    `options` are those of the table, in lower case, which may name texts for NaN and infinity.
-    """
+    `options` are those of the table, in lower case, which may name texts for NaN and infinity."""
     cast = text.try_cast(kind)
     if not isinstance(kind, FloatType | DoubleType):
         return cast
@@ -73,12 +75,6 @@ def is_unbounded(values: Collection[tuple[Column, DataType]]) -> Column:
     floats = [F.abs(value).cast(DoubleType()) for value, kind in values if isinstance(kind, FloatType | DoubleType)]
     # NaN is the greatest; NULL is left out.
     return F.coalesce(F.greatest(*floats, *floats[:1]) >= float("inf"), F.lit(False)) if floats else F.lit(False)
-
-
-Values = Mapping[str, tuple[Column, DataType]]
-"""Values of a record by column, and the type of that column. Where types are equal, those of the values are."""
-Test = Callable[[Column, DataType], Column]
-"""Whether a value, which may be NULL, does not fit the type of its column; true or false."""
 
 
 def any_misfit(values: Values, is_misfit: Test) -> Column:
