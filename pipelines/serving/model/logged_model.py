@@ -2,7 +2,8 @@
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from hashlib import sha256
 from importlib.metadata import packages_distributions, version
 from importlib.util import find_spec
@@ -65,7 +66,7 @@ def load_predictor(artifacts: Mapping[str, str], digest: str) -> Predictor:
 
     Raises CorruptError if its weights have another digest.
     """
-    return Predictor(*_parts({name: Path(artifacts[name]) for name in (*FILES, "weights")}, digest))
+    return Predictor(*_read_parts({name: Path(artifacts[name]) for name in (*FILES, "weights")}, digest))
 
 
 class ModelParts(NamedTuple):
@@ -94,10 +95,10 @@ def read_model(folder: Path) -> tuple[ModelParts, str]:
     index = folder / "artifacts" / WEIGHTS_INDEX
     files = {name: folder / "artifacts" / file for name, file in FILES.items()}
     files["weights"] = index if index in logged else folder / "artifacts" / WEIGHTS
-    return _parts(files, str(digests["model"])), str(digests["model"])
+    return _read_parts(files, str(digests["model"])), str(digests["model"])
 
 
-def _parts(files: Mapping[str, Path], digest: str) -> ModelParts:
+def _read_parts(files: Mapping[str, Path], digest: str) -> ModelParts:
     config, manifest, weights = (files[name] for name in (*FILES, "weights"))
     values = json.loads(config.read_bytes())
     try:
@@ -112,25 +113,25 @@ def _parts(files: Mapping[str, Path], digest: str) -> ModelParts:
 
 def load_model(tracking_uri: str, uri: str) -> PyFuncModel:
     """Load a logged model by its URI, `models:/…`. Raises TrackingError if MLflow cannot load it."""
-    mlflow.set_tracking_uri(tracking_uri)
-    try:
+    with _model_errors(tracking_uri, uri, "loaded"):
         return mlflow.pyfunc.load_model(uri)
-    except (MlflowException, OSError) as error:
-        first_line = str(error).partition("\n")[0]
-        raise TrackingError(
-            f"model {uri} cannot be loaded from {tracking_uri}: {first_line}; start the server, or use the URI of a model that exists"
-        ) from error
 
 
 def download_model(tracking_uri: str, uri: str, folder: str | Path) -> Path:
     """Download a logged model by its URI, and return its folder below `folder`. Raises TrackingError if MLflow does not have it."""
+    with _model_errors(tracking_uri, uri, "read"):
+        return Path(mlflow.artifacts.download_artifacts(artifact_uri=uri, dst_path=str(folder), tracking_uri=tracking_uri))
+
+
+@contextmanager
+def _model_errors(tracking_uri: str, uri: str, verb: str) -> Iterator[None]:
     mlflow.set_tracking_uri(tracking_uri)
     try:
-        return Path(mlflow.artifacts.download_artifacts(artifact_uri=uri, dst_path=str(folder), tracking_uri=tracking_uri))
+        yield
     except (MlflowException, OSError) as error:
         first_line = str(error).partition("\n")[0]
         raise TrackingError(
-            f"model {uri} cannot be read from {tracking_uri}: {first_line}; start the server, or use the URI of a model that exists"
+            f"model {uri} cannot be {verb} from {tracking_uri}: {first_line}; start the server, or use the URI of a model that exists"
         ) from error
 
 
@@ -153,15 +154,16 @@ def log_model(
     model = client.create_logged_model(client.get_run(run_id).info.experiment_id, name=name, source_run_id=run_id)
     code, requirements = software_requirements(config.task, [encoder_settings(fitted.feature) for fitted in manifest.encoders.values()])
     digest, predictor = model_digest(weights), Predictor(config.task, manifest, weights, decision)
+    served = manifest.served_query
+    metadata = {
+        "model.digest": digest,
+        "dataset.digest": manifest.digest,
+        "query": config.source.sql,
+        "takes": f"rows of {served.table}, before the query" if served else "the query's columns",
+        "inputs": {field.name: str(field.type) for field in predictor.inputs},  # a signature cannot fully express their types
+    }
     with TemporaryDirectory() as folder, trusted_requirements():
-        files = {name: Path(folder, file) for name, file in FILES.items()}
-        # Not the entire config: whoever knows a private run's seed can compute its noise.
-        values = {**config.model_dump(mode="json", include={"task"}), **({"decision": dict(decision)} if decision else {})}
-        files["config"].write_text(json.dumps(values, indent=1), encoding="utf-8")
-        files["manifest"].write_bytes(manifest.to_json())
-        written = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in weights.items()}
-        files["weights"], *parts = write_files(written, Path(folder), WEIGHTS_FILE_BYTES)
-        files |= {part.stem: part for part in parts}
+        artifacts = _write_parts(Path(folder), config, manifest, weights, decision)
         write_archive(PACKAGE, archive := Path(folder, "pipelines.zip"))
         logged = Model.log(
             None,
@@ -170,16 +172,30 @@ def log_model(
             run_id=run_id,
             model_id=model.model_id,  # without it, MLflow uses the current experiment
             step=step,
-            metadata=model_metadata(config, predictor, manifest, digest),
+            metadata=metadata,
             validate_serving_input=False,  # `VerifiedFlavor` does; MLflow would write MLmodel again
             python_model=str(Path(__file__).with_name("entry.py")),
-            artifacts={name: str(path) for name, path in files.items()},
+            artifacts=artifacts,
             code_paths=[str(archive), *code],
             pip_requirements=requirements,
             signature=model_signature(predictor),
             input_example=input_example(manifest),
         )
     return logged.model_uri
+
+
+def _write_parts(
+    folder: Path, config: Config, manifest: Manifest, weights: Mapping[str, Tensor], decision: Mapping[str, float] | None
+) -> dict[str, str]:
+    """Write the files of a predictor's parts, and return their paths, as `load_predictor` takes them."""
+    files = {name: folder / file for name, file in FILES.items()}
+    # Not the entire config: whoever knows a private run's seed can compute its noise.
+    values = {**config.model_dump(mode="json", include={"task"}), **({"decision": dict(decision)} if decision else {})}
+    files["config"].write_text(json.dumps(values, indent=1), encoding="utf-8")
+    files["manifest"].write_bytes(manifest.to_json())
+    tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in weights.items()}
+    files["weights"], *shards = write_files(tensors, folder, WEIGHTS_FILE_BYTES)
+    return {name: str(path) for name, path in {**files, **{shard.stem: shard for shard in shards}}.items()}
 
 
 def drop_unproven_query(manifest: Manifest) -> Manifest:
@@ -204,14 +220,6 @@ def drop_passthrough_columns(manifest: Manifest) -> Manifest:
     hidden -= {column for fitted in encoders.values() for column in fitted.inputs}
     profile = {column: statistics for column, statistics in manifest.profile.items() if column not in hidden}
     return manifest.model_copy(update={"encoders": encoders, "profile": profile})
-
-
-def model_metadata(config: Config, predictor: Predictor, manifest: Manifest, digest: str) -> dict[str, Any]:
-    """Metadata that MLflow shows with a model. It includes the types of the inputs, which a signature cannot fully express."""
-    served = manifest.served_query
-    takes = f"rows of {served.table}, before the query" if served else "the query's columns"
-    inputs = {field.name: str(field.type) for field in predictor.inputs}
-    return {"model.digest": digest, "dataset.digest": manifest.digest, "query": config.source.sql, "takes": takes, "inputs": inputs}
 
 
 class VerifiedFlavor:

@@ -90,15 +90,13 @@ class Predictor:
             queried, dropped = self._evaluator.apply_query(raw, self._query)
             encoded, reasons = self._encoders.encode(queried)
             reasons = pc.replace_with_mask(dropped, pc.is_null(dropped), reasons)
-        predicted = self.outputs.iloc[:0]
-        if len(encoded) and self._encoders.packer:
+        if not len(encoded):
+            predicted = self.outputs.iloc[:0]
+        elif self._encoders.packer:
             predicted = self._predict_documents(self._encoders.packer, encoded)
-        elif len(encoded):
+        else:
             predicted = self._predict({column.name: to_numpy(column, encoded[column.name].combine_chunks()) for column in self._columns})
-        if reasons.null_count < len(raw):
-            accepted = np.flatnonzero(reasons.is_null().to_numpy(zero_copy_only=False))
-            predicted = predicted.set_axis(accepted).reindex(range(len(raw)))
-        return predicted.assign(**{REFUSED: pd.Series(reasons.to_pylist(), dtype=object)})
+        return insert_refused(predicted.assign(**{REFUSED: pd.Series([None] * len(predicted), dtype=object)}), reasons)
 
     def _predict_documents(self, packer: Packer, encoded: pa.Table) -> pd.DataFrame:
         """Predictions for documents. Each is cut into its own windows, whose outputs are summed."""
