@@ -24,12 +24,11 @@ from torch import nn
 
 from pipelines.errors import CorruptError, DatasetError, ExportError, TrackingError
 from pipelines.serving.export.export_folder import _write_predictions, export
-from pipelines.serving.export.numeric import Numeric
 from pipelines.serving.export.onnx import runner, write_onnx
 from pipelines.serving.export.parity import compare_outputs
 from pipelines.serving.export.predict_script import check_script
 from pipelines.serving.export.program import rows_to_json
-from pipelines.serving.export.subject import Rows, Subject, read_subject, to_tensors
+from pipelines.serving.export.subject import Numeric, Rows, Subject, read_subject, to_tensors
 from pipelines.serving.export.targets import Candidate, fault
 
 FILES = ("README.md", "code.zip", "examples.json", "model.onnx", "parity.json", "predict.py")

@@ -26,8 +26,7 @@ from pipelines.etl.query import check_query
 from pipelines.etl.refusals import REASON, refuse_unexpected
 from pipelines.etl.splits.assignment import exact_column
 from pipelines.serving.batch.fetched_model import Model
-from pipelines.serving.batch.missing_columns import columns_read, drop_missing_columns, rows_to_predict
-from pipelines.serving.batch.parquet_input import cast_to_schema
+from pipelines.serving.batch.input_columns import cast_to_schema, columns_read, drop_missing_columns, rows_to_predict
 from pipelines.serving.model.process import Takes
 
 log = logging.getLogger(__name__)

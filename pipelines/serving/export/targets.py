@@ -21,7 +21,7 @@ from pipelines.config.serving import EXPORTS_GROUP, Export, export_targets
 from pipelines.errors import ConfigError, ExportError
 from pipelines.serving.export.subject import Rows, Subject, to_tensors
 
-Run = Callable[[Mapping[str, np.ndarray]], np.ndarray]
+Run = Callable[[Rows], np.ndarray]
 """Computes the network's output, shape (rows, …), from a batch of the columns that the written model takes."""
 _NO_OPERATOR = re.compile(
     r"No ONNX function found for <OpOverload\(op='([\w.]+)'|No lowering found for\s+([\w.:]+)|Missing operator: \[\d+\] ([\w:.]+)"
