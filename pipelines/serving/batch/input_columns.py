@@ -53,9 +53,7 @@ Schemas = Mapping[str, StructType]
 
 def detect_formats(config: Config, names: tuple[str, ...]) -> Config:
     """The config with the format `parquet` for those of its tables, all if there are no `names`, that are text and whose files are Parquet.
-
-    Raises SourceError if files are of a format that no table has, are of several formats, or are not Parquet where their table is.
-    """
+    Raises SourceError if files are of a format that no table has, are of several formats, or are not Parquet where their table is."""
     tables = dict(config.source.tables)
     for name, table in tables.items():
         if not names or name in names:

@@ -64,14 +64,12 @@ class InputTables:
         return reduce(DataFrame.unionByName, malformed) if malformed else None
 
     def rows(self, spark: SparkSession, takes: Takes) -> DataFrame:
-        """The rows that the model takes, from the views of the tables, with REASON where an expectation refuses one.
-
-        Of several tables, those columns that all of them have.
-        """
+        """The rows that the model takes, from the views of the tables, with REASON where an expectation refuses one. Of several tables,
+        those columns that all of them have."""
         if takes == "query":
             with source_errors(self.config.source, "source.query"):
                 rows = rows_to_predict(spark, self.config.source).withColumn(REASON, F.lit(None).cast("string"))
-            return refuse_unexpected(rows, applicable(self.config))
+            return refuse_unexpected(rows, applicable_expectations(self.config))
         frames = [spark.table(f"`{name}`") for name in self.tables]
         shared = [name for name in frames[0].columns if all(name in frame.columns for frame in frames)]
         rows = reduce(DataFrame.unionAll, [frame.select(*map(exact_column, shared)) for frame in frames])
@@ -150,7 +148,7 @@ def open_input(spark: SparkSession, config: Config, model: Model, named_tables: 
     with source_errors(config.source, "source.query"):
         if model.takes == "query":
             check_query(spark, config.source.sql, config.source.tables)  # before anything is analysed: Spark runs commands at once
-        config, lacking = drop_missing_columns(spark, config, model, names, applicable(config))
+        config, lacking = drop_missing_columns(spark, config, model, names, applicable_expectations(config))
     tables = raw_tables(config.source)
     columns = {}
     for name in names:
@@ -172,7 +170,7 @@ def open_input(spark: SparkSession, config: Config, model: Model, named_tables: 
     return source
 
 
-def applicable(config: Config) -> dict[str, str]:
+def applicable_expectations(config: Config) -> dict[str, str]:
     """The expectations on columns that features are made of: a row to predict need not have a target."""
     features, targets = columns_read(config)
     targets -= features

@@ -27,7 +27,7 @@ from torch.export import Dim
 from pipelines.config.serving import Export
 from pipelines.data.features.numbers import Log1p, NumberEncoder
 from pipelines.serving.export.subject import Numeric, Rows, Subject, count_rows, pad_rows
-from pipelines.serving.export.targets import Candidate, Run, TargetFiles, faults, silent, trace
+from pipelines.serving.export.targets import Candidate, Run, TargetFiles, exporter_errors, silent, trace
 
 FILE, OUTPUT = "model.onnx", "output"
 _EXAMPLE_ROWS = 3
@@ -56,7 +56,7 @@ def write_int8(subject: Subject, settings: Export, folder: Path) -> TargetFiles:
         wide = write_onnx(subject, Path(drafts, FILE))
         prepared = Path(drafts, "prepared.onnx")
         quantised = Path(drafts, "quantised.onnx")
-        with silent(), faults("onnxruntime's quantisation"):
+        with silent(), exporter_errors("onnxruntime's quantisation"):
             quant_pre_process(str(wide), str(prepared), skip_symbolic_shape=True)
             quantize_static(
                 str(prepared),
@@ -102,7 +102,7 @@ def write_onnx(subject: Subject, path: Path) -> Path:
     rows = subject.features(subject.numeric.raw(pad_rows(first, _EXAMPLE_ROWS)))
     shapes = {name: {0: Dim("rows")} for name in rows}
     network = OverRaw(subject.network, subject.numeric).eval()
-    with silent(), faults("ONNX"):
+    with silent(), exporter_errors("ONNX"):
         program = torch.onnx.export(
             trace(network, rows, shapes),
             dynamo=True,

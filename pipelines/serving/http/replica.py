@@ -154,11 +154,8 @@ class ModelReplica:
         return [(answer, served.version) for answer in answers]
 
     def _follow(self, tracking_uri: str) -> None:
-        """Serve the version that the alias points to when it moves, until the replica ends.
-
-        A model that cannot be loaded, an alias that was removed and a server that is away leave the present model in place, and the next
-        round tries again.
-        """
+        """Serve the version that the alias points to when it moves, until the replica ends. A model that cannot be loaded, an alias that
+        was removed and a server that is away leave the present model in place, and the next round tries again."""
         while not self._stop.wait(self._settings.follow_seconds):
             present = self._served.version
             try:

@@ -29,10 +29,8 @@ JsonRow = dict[str, Any]
 
 
 def token_digest(settings: Endpoint) -> bytes | None:
-    """SHA-256 of the token, so that no description of the replicas contains the token itself; None if no token is required.
-
-    Raises ConfigError if the token is missing, short or unreadable, or if there is none although other machines can reach the endpoint.
-    """
+    """SHA-256 of the token, so that no description of the replicas contains the token itself; None if no token is required. Raises
+    ConfigError if the token is missing, short or unreadable, or if there is none although other machines can reach the endpoint."""
     if settings.token_file:
         try:
             token = Path(settings.token_file).read_text(encoding="utf-8").strip()
@@ -156,8 +154,7 @@ async def read_body(declared: str, chunks: AsyncIterator[bytes], settings: Endpo
 
 
 def parse_rows(body: bytes, settings: Endpoint, inputs: pa.Schema) -> list[JsonRow]:
-    """The rows of a request's body, for a model with these inputs. Raises RequestError if it is no JSON, has another shape or too many
-    rows."""
+    """The rows of a request, for a model with these inputs. Raises RequestError if it is no JSON, has another shape or too many rows."""
     try:
         content = json.loads(body)
     except (ValueError, RecursionError) as error:

@@ -50,10 +50,8 @@ def write_archive(package: Path, archive: Path) -> None:
 
 
 def write_zip(contents: Mapping[str, bytes], archive: Path) -> None:
-    """Write contents by their paths to a zip file, in the order of the paths.
-
-    They are stored as they are: versions of zlib compress to different bytes.
-    """
+    """Write contents by their paths to a zip file, in the order of the paths. They are stored as they are: versions of zlib compress to
+    different bytes."""
     with ZipFile(archive, "w", ZIP_STORED) as opened:
         for name in sorted(contents):
             entry = ZipInfo(name, (1980, 1, 1, 0, 0, 0))  # the earliest time that the format has
@@ -62,10 +60,8 @@ def write_zip(contents: Mapping[str, bytes], archive: Path) -> None:
 
 
 def load_predictor(artifacts: Mapping[str, str], digest: str) -> Predictor:
-    """The predictor of a logged model; `artifacts` are the paths of FILES, and of its `weights` or their index.
-
-    Raises CorruptError if its weights have another digest.
-    """
+    """The predictor of a logged model; `artifacts` are the paths of FILES, and of its `weights` or their index. Raises CorruptError if its
+    weights have another digest."""
     return Predictor(*_read_parts({name: Path(artifacts[name]) for name in (*FILES, "weights")}, digest))
 
 
@@ -80,10 +76,8 @@ class ModelParts(NamedTuple):
 
 
 def read_model(folder: Path) -> tuple[ModelParts, str]:
-    """The parts of a logged model in its folder, and the digest of its weights; none of its code runs.
-
-    Raises CorruptError if one of these files was altered or removed.
-    """
+    """The parts of a logged model in its folder, and the digest of its weights; none of its code runs. Raises CorruptError if one of these
+    files was altered or removed."""
     try:
         digests = json.loads((folder / "digests.json").read_bytes())
         logged = {folder / name: digest for name, digest in digests["files"].items() if name.startswith("artifacts/")}
@@ -143,25 +137,14 @@ def log_model(
     step: int = 0,
     decision: Mapping[str, float] | None = None,
 ) -> str:
-    """Log the model of a run to the MLflow of `config.tracking`, and return its URI, `models:/…`.
-
-    `weights` is the state dict of the model, and `decision` what its task has fitted after training. MLflow shows the metrics of the run at
-    `step` with the model.
-    """
+    """Log the model of a run to the MLflow of `config.tracking`, and return its URI, `models:/…`. `weights` is the state dict of the model,
+    and `decision` what its task has fitted after training. MLflow shows the metrics of the run at `step` with the model."""
     manifest = drop_passthrough_columns(drop_unproven_query(manifest))
     mlflow.set_tracking_uri(config.tracking.uri)
     client, name = mlflow.MlflowClient(), model_name(config)
     model = client.create_logged_model(client.get_run(run_id).info.experiment_id, name=name, source_run_id=run_id)
     code, requirements = software_requirements(config.task, [encoder_settings(fitted.feature) for fitted in manifest.encoders.values()])
     digest, predictor = model_digest(weights), Predictor(config.task, manifest, weights, decision)
-    served = manifest.served_query
-    metadata = {
-        "model.digest": digest,
-        "dataset.digest": manifest.digest,
-        "query": config.source.sql,
-        "takes": f"rows of {served.table}, before the query" if served else "the query's columns",
-        "inputs": {field.name: str(field.type) for field in predictor.inputs},  # a signature cannot fully express their types
-    }
     with TemporaryDirectory() as folder, trusted_requirements():
         artifacts = _write_parts(Path(folder), config, manifest, weights, decision)
         write_archive(PACKAGE, archive := Path(folder, "pipelines.zip"))
@@ -172,7 +155,7 @@ def log_model(
             run_id=run_id,
             model_id=model.model_id,  # without it, MLflow uses the current experiment
             step=step,
-            metadata=metadata,
+            metadata=_metadata(config, predictor, manifest, digest),
             validate_serving_input=False,  # `VerifiedFlavor` does; MLflow would write MLmodel again
             python_model=str(Path(__file__).with_name("entry.py")),
             artifacts=artifacts,
@@ -182,6 +165,14 @@ def log_model(
             input_example=input_example(manifest),
         )
     return logged.model_uri
+
+
+def _metadata(config: Config, predictor: Predictor, manifest: Manifest, digest: str) -> dict[str, Any]:
+    """What MLflow shows with a model: also the types of the inputs, which a signature cannot fully express."""
+    served = manifest.served_query
+    takes = f"rows of {served.table}, before the query" if served else "the query's columns"
+    inputs = {field.name: str(field.type) for field in predictor.inputs}
+    return {"model.digest": digest, "dataset.digest": manifest.digest, "query": config.source.sql, "takes": takes, "inputs": inputs}
 
 
 def _write_parts(
@@ -222,6 +213,12 @@ def drop_passthrough_columns(manifest: Manifest) -> Manifest:
     return manifest.model_copy(update={"encoders": encoders, "profile": profile})
 
 
+def file_digests(folder: Path) -> dict[str, str]:
+    """SHA-256 of each file in a folder, by its path there, without compiled modules."""
+    files = [file for file in sorted(folder.rglob("*")) if file.is_file() and "__pycache__" not in file.parts]
+    return {file.relative_to(folder).as_posix(): sha256(file.read_bytes()).hexdigest() for file in files}
+
+
 class VerifiedFlavor:
     """A flavor of MLflow that writes the folder of a model, and last the digests of its files, which `entry` verifies."""
 
@@ -230,9 +227,9 @@ class VerifiedFlavor:
 
     def save_model(self, path: str, validate_serving_input: bool, **model: Any) -> None:
         mlflow.pyfunc.save_model(path, **model)
-        files = [file for file in sorted(Path(path).rglob("*")) if file.is_file() and "__pycache__" not in file.parts]
-        digests = {file.relative_to(path).as_posix(): sha256(file.read_bytes()).hexdigest() for file in files}
-        Path(path, "digests.json").write_text(json.dumps({"model": self._digest, "files": digests}, indent=1), encoding="utf-8")
+        Path(path, "digests.json").write_text(
+            json.dumps({"model": self._digest, "files": file_digests(Path(path))}, indent=1), encoding="utf-8"
+        )
         loaded = mlflow.pyfunc.load_model(path)
         loaded.predict(loaded.input_example)
 
