@@ -4,7 +4,7 @@ the input, too."""
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import reduce
 
 from pyspark.sql import DataFrame, SparkSession
@@ -41,9 +41,9 @@ class InputTables:
     tables: RawTables
     by_file: bool
     """Whether each row comes from one row of a table, so that files can be predicted separately."""
-    lacking: Mapping[str, StructType] = field(default_factory=dict)
+    lacking: Mapping[str, StructType]
     """The columns that only the target needs and the files of a table lack."""
-    declared: Mapping[str, StructType] = field(default_factory=dict)
+    declared: Mapping[str, StructType]
     """The schemas of tables that are read as Parquet, whose files may have numbers of other types."""
 
     def complete_views(self, spark: SparkSession, takes: Takes, names: Iterable[str] = ()) -> DataFrame | None:

@@ -1,7 +1,7 @@
 """The subject of an export: the model of a run in MLflow, and the rows of the dataset version that it was trained on."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -70,7 +70,7 @@ class Subject:
     """The trained model on the CPU; its `forward` takes tensors by column."""
     version: Version
     numeric: Numeric
-    decision: Mapping[str, float] = field(default_factory=dict)
+    decision: Mapping[str, float]
     """What `Task.fit_decision` has fitted for the model; empty for nothing."""
 
     @property
