@@ -168,7 +168,7 @@ def log_model(
 
 
 def _metadata(config: Config, predictor: Predictor, manifest: Manifest, digest: str) -> dict[str, Any]:
-    """What MLflow shows with a model: also the types of the inputs, which a signature cannot fully express."""
+    """Metadata that MLflow shows with a model, with the types of the inputs, which a signature cannot fully express."""
     served = manifest.served_query
     takes = f"rows of {served.table}, before the query" if served else "the query's columns"
     inputs = {field.name: str(field.type) for field in predictor.inputs}

@@ -106,14 +106,14 @@ def skip_reasons(settings: Registry, no_rival: str | None) -> dict[str, str]:
 
 def at_most(name: str, value: Value | None, bound: float, unit: str = "") -> Gate:
     """A gate that does not hold without a value, or if `value` is the reason why there is none."""
-    return Gate(name, not isinstance(value, str | None) and value <= bound, recorded(value), f"at most {bound:g}{unit}")
+    return Gate(name, not isinstance(value, str | None) and value <= bound, value_in_json(value), f"at most {bound:g}{unit}")
 
 
 def at_least(name: str, value: Value | None, bound: float) -> Gate:
-    return Gate(name, not isinstance(value, str | None) and value >= bound, recorded(value), f"at least {bound:g}")
+    return Gate(name, not isinstance(value, str | None) and value >= bound, value_in_json(value), f"at least {bound:g}")
 
 
-def recorded(value: Value | None) -> Value | None:
+def value_in_json(value: Value | None) -> Value | None:
     """The value as JSON can record it: a text in place of an undefined number."""
     return format_value(value) if isinstance(value, str) else value
 
@@ -198,7 +198,7 @@ def judge_predictions(
         no_rival = None if champion is not None and settings.compare else no_check["champion"]
         judgement.not_checked |= dict.fromkeys(("champion", "slices"), "the model predicts no test row") | skip_reasons(settings, no_rival)
         return judgement
-    judgement.numbers[target.metric] = recorded(target.value(predictions.truth, predictions.table))
+    judgement.numbers[target.metric] = value_in_json(target.value(predictions.truth, predictions.table))
     judgement.add("skew", [] if logged is None else [_reproduces_logged_metric(target.skew, predictions, logged)], no_check["skew"])
     if champion is None or not settings.compare:
         judgement.add("champion", [], no_check["champion"])
@@ -230,7 +230,7 @@ def _is_no_worse(settings: Registry, target: ComparisonTarget, predictions: Pred
     undefined = target.value(shared.truth, shared.table)
     if isinstance(undefined, str):
         condition = "a comparison with the champion (choose another registry.metric, or more test rows)"
-        return Gate(f"{target.metric} of the {rows} test rows", False, recorded(undefined), condition)
+        return Gate(f"{target.metric} of the {rows} test rows", False, value_in_json(undefined), condition)
     tables = shared.table, champion_table.filter(pa.array(is_accepted))
     candidate_metric, champion_metric = (target.metric_by_weights(shared.truth, table) for table in tables)
     comparison = bootstrap_comparison(
@@ -256,7 +256,7 @@ def _judge_slices(settings: Registry, target: ComparisonTarget, predictions: Pre
                 continue
             part = predictions.filter(texts == text)
             value = target.value(part.truth, part.table)
-            numbers[f"{column} {text}"] = {"rows": rows, target.metric: recorded(value)}
+            numbers[f"{column} {text}"] = {"rows": rows, target.metric: value_in_json(value)}
             if isinstance(value, str):
                 undefined.append(f"{column} {text}")
             else:
