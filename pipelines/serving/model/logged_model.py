@@ -2,8 +2,7 @@
 
 import json
 import logging
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from importlib.metadata import packages_distributions, version
 from importlib.util import find_spec
@@ -107,25 +106,25 @@ def _read_parts(files: Mapping[str, Path], digest: str) -> ModelParts:
 
 def load_model(tracking_uri: str, uri: str) -> PyFuncModel:
     """Load a logged model by its URI, `models:/…`. Raises TrackingError if MLflow cannot load it."""
-    with _model_errors(tracking_uri, uri, "loaded"):
+    mlflow.set_tracking_uri(tracking_uri)
+    try:
         return mlflow.pyfunc.load_model(uri)
+    except (MlflowException, OSError) as error:
+        first_line = str(error).partition("\n")[0]
+        raise TrackingError(
+            f"model {uri} cannot be loaded from {tracking_uri}: {first_line}; start the server, or use the URI of a model that exists"
+        ) from error
 
 
 def download_model(tracking_uri: str, uri: str, folder: str | Path) -> Path:
     """Download a logged model by its URI, and return its folder below `folder`. Raises TrackingError if MLflow does not have it."""
-    with _model_errors(tracking_uri, uri, "read"):
-        return Path(mlflow.artifacts.download_artifacts(artifact_uri=uri, dst_path=str(folder), tracking_uri=tracking_uri))
-
-
-@contextmanager
-def _model_errors(tracking_uri: str, uri: str, verb: str) -> Iterator[None]:
     mlflow.set_tracking_uri(tracking_uri)
     try:
-        yield
+        return Path(mlflow.artifacts.download_artifacts(artifact_uri=uri, dst_path=str(folder), tracking_uri=tracking_uri))
     except (MlflowException, OSError) as error:
         first_line = str(error).partition("\n")[0]
         raise TrackingError(
-            f"model {uri} cannot be {verb} from {tracking_uri}: {first_line}; start the server, or use the URI of a model that exists"
+            f"model {uri} cannot be read from {tracking_uri}: {first_line}; start the server, or use the URI of a model that exists"
         ) from error
 
 
