@@ -72,8 +72,8 @@ from pipelines.runtime.compat import haproxy, present
 from pipelines.runtime.environment import describe_disagreement, installed_versions
 from pipelines.serving.batch import predictions_manifest
 from pipelines.serving.batch.fetched_model import Model, check_model_pipeline
+from pipelines.serving.batch.input_columns import detect_formats
 from pipelines.serving.batch.input_tables import check_windows_are_complete, set_input_paths
-from pipelines.serving.batch.parquet_input import detect_formats
 from pipelines.serving.batch.predict_tables import _check_apart
 from pipelines.serving.http.request import parse_rows
 from pipelines.serving.model.series_windows import SeriesInputs, add_windows_to_rows

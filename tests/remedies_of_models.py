@@ -45,9 +45,8 @@ from pipelines.errors import LockstepError
 from pipelines.report.arguments import read_arguments as read_report
 from pipelines.report.command import report_page, write_report
 from pipelines.report.filing import file_baseline
-from pipelines.serving.export.environment import Environment
 from pipelines.serving.export.subject import read_subject
-from pipelines.serving.export.targets import target_writer
+from pipelines.serving.export.targets import Environment, target_writer
 from pipelines.serving.http.request import read_body
 from pipelines.serving.http.start import _check_port
 from pipelines.serving.model.logged_model import download_model, drop_unproven_query, load_model

@@ -44,8 +44,8 @@ from pipelines.etl.run import _check_output_is_outside
 from pipelines.etl.splits.row_placement import check_splits
 from pipelines.etl.splits.strata import check_cardinality
 from pipelines.report.arguments import read_arguments as read_report
+from pipelines.serving.batch.input_columns import detect_formats
 from pipelines.serving.batch.input_tables import set_input_paths
-from pipelines.serving.batch.parquet_input import detect_formats
 from pipelines.serving.http.request import parse_rows, token_digest
 from pipelines.strategies.sharded.model_parallel import check_degrees
 from pipelines.tasks.bind import build_task

@@ -21,7 +21,7 @@ from pipelines.errors import ConfigError
 from pipelines.etl.refusals import REASON, refuse_unexpected
 from pipelines.etl.splits.row_placement import exact_column, raw_schema
 from pipelines.runtime.compat.spark import query_execution
-from pipelines.serving.batch.input_tables import applicable
+from pipelines.serving.batch.input_tables import applicable_expectations
 from pipelines.serving.model.column_casts import fitting_rows
 from pipelines.spark.plans import items, kind, nodes
 from pipelines.spark.session import restored_settings, session, suit_columns
@@ -51,7 +51,7 @@ class FrameQuery:
     @property
     def expectations(self) -> dict[str, str]:
         """Expectations of rows without a target; none where `source.windows` makes columns later."""
-        return {} if self.config.source.windows else applicable(self.config)
+        return {} if self.config.source.windows else applicable_expectations(self.config)
 
     def apply(self, spark: SparkSession, rows: pa.RecordBatch, names: Collection[str]) -> tuple[pa.Table, pa.Array]:
         """The named columns of the query, of the rows that it keeps, in their order; and for each of all rows the reason why

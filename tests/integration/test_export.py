@@ -24,13 +24,12 @@ from torch import nn
 
 from pipelines.errors import CorruptError, DatasetError, ExportError, TrackingError
 from pipelines.serving.export.export_folder import _write_predictions, export
-from pipelines.serving.export.numeric import Numeric
 from pipelines.serving.export.onnx import runner, write_onnx
 from pipelines.serving.export.parity import compare_outputs
 from pipelines.serving.export.predict_script import check_script
 from pipelines.serving.export.program import rows_to_json
-from pipelines.serving.export.subject import Rows, Subject, read_subject, to_tensors
-from pipelines.serving.export.targets import Candidate, fault
+from pipelines.serving.export.subject import Numeric, Rows, Subject, read_subject, to_tensors
+from pipelines.serving.export.targets import Candidate, exporter_fault
 
 FILES = ("README.md", "code.zip", "examples.json", "model.onnx", "parity.json", "predict.py")
 ALONE = f"""{ABSENT}
@@ -347,14 +346,14 @@ def test_an_encoder_that_needs_pydantic_has_no_script_and_may_be_computed_before
 
 def test_any_other_failure_of_an_exporter_is_one_line() -> None:
     assert (
-        fault("ONNX", RuntimeError("first\nlast"))
+        exporter_fault("ONNX", RuntimeError("first\nlast"))
         == "ONNX cannot express the network: last; docs/how-to/export.md lists the networks that work"
     )
 
 
 def test_what_torch_says_of_reports_is_left_out() -> None:
     message = "Failed to decompose.\n- Create an issue.\n\n<class 'RuntimeError'>: size 1 is wrong\n\nUse tlparse to see full graph."
-    assert fault("ONNX", RuntimeError(message)).startswith("ONNX cannot express the network: RuntimeError: size 1 is wrong; docs/")
+    assert exporter_fault("ONNX", RuntimeError(message)).startswith("ONNX cannot express the network: RuntimeError: size 1 is wrong; docs/")
 
 
 @pytest.mark.parametrize(("target", "name"), [("stablehlo", "xla"), ("executorch", "executorch")])

@@ -83,7 +83,10 @@ FAULTS = (
         "np.where(np.isnan(values), self.state[\"impute\"], values)", "np.nan_to_num(values)",
         "tests/unit/test_numbers.py",
     ),
-    Fault("P7", "pipelines/serving/model/predictor.py", "predicted.set_axis(accepted)", "predicted", "tests/integration/test_serve.py"),
+    Fault(
+        "P7", "pipelines/serving/model/predictor.py", "predicted.set_axis(np.flatnonzero(accepted))", "predicted",
+        "tests/integration/test_serve.py",
+    ),
     Fault(
         "P7", "pipelines/serving/model/entry.py", "if (present := file_digest(folder / name)) != digest:", "if False:",
         "tests/integration/test_served_files.py",

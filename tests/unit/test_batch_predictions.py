@@ -16,7 +16,7 @@ from pipelines.data.versions import storage
 from pipelines.errors import DatasetError
 from pipelines.serving.batch import predict_tables
 from pipelines.serving.batch.fetched_model import _files_digest
-from pipelines.serving.batch.input_tables import applicable
+from pipelines.serving.batch.input_tables import applicable_expectations
 from pipelines.serving.batch.predictions_manifest import open_predictions, sweep
 
 OLD = 1_000_000_000
@@ -95,7 +95,7 @@ def test_an_expectation_is_dropped_only_if_it_reads_the_target() -> None:
         "dataset": {"path": "data", "features": {"quantity": "identity"}, "target": {"y": "binary"}},
         "task": {"kind": "tabular"},
     }
-    assert set(applicable(parse(values, "t"))) == {"some", "text"}
+    assert set(applicable_expectations(parse(values, "t"))) == {"some", "text"}
 
 
 def test_times_that_python_lacks_are_text() -> None:

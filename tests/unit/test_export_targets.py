@@ -12,9 +12,8 @@ import psutil
 import pytest
 
 from pipelines.errors import ConfigError, ExportError
-from pipelines.serving.export.environment import Environment, start_script
 from pipelines.serving.export.subject import pad_rows
-from pipelines.serving.export.targets import target_writer
+from pipelines.serving.export.targets import Environment, start_script, target_writer
 
 SCRIPT = """
 import os, sys

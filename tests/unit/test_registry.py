@@ -29,7 +29,7 @@ from pipelines.serving.registry import alias, gates
 from pipelines.serving.registry.champion_comparison import ComparisonTarget, bootstrap_comparison, class_metric, quantity_metric
 from pipelines.serving.registry.gates import (
     Judgement,
-    Predictions,
+    PredictedRows,
     _is_no_worse,
     _judge_slices,
     _reproduces_logged_metric,
@@ -72,7 +72,7 @@ def test_metrics_judge_predictions() -> None:
 @pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
 def test_a_metric_of_a_quantity_is_reproduced_in_its_own_units(scale: float) -> None:
     truth = scale * np.array([1.0, 2.0, 4.0])
-    predictions = Predictions(pa.table({"y": truth}), truth, pa.table({"prediction": truth + scale * np.array([0.1, -0.2, 0.3])}))
+    predictions = PredictedRows(pa.table({"y": truth}), truth, pa.table({"prediction": truth + scale * np.array([0.1, -0.2, 0.3])}))
     target = ComparisonTarget("rmse", "y", None, ())  # type: ignore[arg-type]
     value = target.metric_by_weights(truth, predictions.table)(np.ones(3))
     assert _reproduces_logged_metric(target, predictions, value * 1.0005).holds
@@ -163,7 +163,7 @@ def test_a_gate_that_was_checked_on_some_slices_only_is_not_checked(served: Serv
     rows = served.raw.filter(word.is_null() | (word != "ant") | pc.field("rich"))
     predicted = pa.Table.from_pandas(Predictor(served.config.task, served.manifest, served.weights).predict(rows))
     judgement, settings = Judgement(), Registry(slices=("word",), slice_bound=0.0, slice_rows=2)
-    _judge_slices(settings, target, Predictions(rows, target.truth(rows)[0], predicted), judgement)
+    _judge_slices(settings, target, PredictedRows(rows, target.truth(rows)[0], predicted), judgement)
     assert [gate.name for gate in judgement.conditions if gate.gate == "slices"]
     assert judgement.not_checked["slices"] == "auc of word ant is not defined"
     assert "slices" not in judgement.passed_gates and "slices (auc of word ant is not defined)" in str(judgement)
@@ -178,7 +178,7 @@ def test_a_better_model_than_the_champion_is_no_worse_and_a_worse_one_is(served:
     for probability in (truth, 1 - truth):
         predicted = pa.table({"probability_false": 1.0 - probability, "probability_true": probability.astype(float)})
         numbers: dict[str, Any] = {}
-        gate = _is_no_worse(Registry(), target, Predictions(served.raw, truth, predicted), model, numbers)
+        gate = _is_no_worse(Registry(), target, PredictedRows(served.raw, truth, predicted), model, numbers)
         holds.append(gate.holds)
         differences.append(numbers["comparison"]["candidate"] - numbers["comparison"]["champion"])
     assert holds == [True, False] and differences[0] > 0.1 and differences[1] < -0.1
@@ -195,7 +195,7 @@ def test_a_champion_that_cannot_predict_the_rows_is_said_and_may_be_left_out(ser
         (unplaced, DatasetError, r"the champion refuses all of the test rows, so the models cannot be compared; set registry\.compare to"),
     ):
         with pytest.raises(error, match=message):
-            _is_no_worse(Registry(), target, Predictions(rows, target.truth(rows)[0], pa.table({})), champion, {})
+            _is_no_worse(Registry(), target, PredictedRows(rows, target.truth(rows)[0], pa.table({})), champion, {})
     judgement = judge_predictions(Registry(compare=False), target, served.raw, None, champion, champion)
     assert judgement.not_checked["champion"] == "registry.compare is false"
 

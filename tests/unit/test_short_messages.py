@@ -7,7 +7,7 @@ from pipelines.config.messages.words import name_list, show_count, verb_for
 from pipelines.data.sources.text.records import Dialect, cut
 from pipelines.errors import ConfigError, SourceError
 from pipelines.etl.refusals import check_rows_left
-from pipelines.serving.batch.missing_columns import Reads, _check_not_needed
+from pipelines.serving.batch.input_columns import Reads, _check_not_needed
 
 NAMES = [f"column_{number}" for number in range(600)]
 

@@ -3,9 +3,8 @@
 from pathlib import Path
 
 from pipelines.config.serving import Export
-from pipelines.serving.export.environment import Environment, write_with
 from pipelines.serving.export.subject import Subject
-from pipelines.serving.export.targets import Candidate, TargetFiles
+from pipelines.serving.export.targets import Candidate, Environment, TargetFiles, write_with
 
 _SCRIPT = Path(__file__).with_name("on_executorch.py")
 EXECUTORCH = Environment("executorch", "executorch", ("executorch",), "ExecuTorch", _SCRIPT, dtypes={"uint16": "int32"})

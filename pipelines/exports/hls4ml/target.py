@@ -16,7 +16,7 @@ from pipelines.config.serving import Export
 from pipelines.errors import ExportError
 from pipelines.exports.hls4ml.settings import PRECISION, Settings
 from pipelines.serving.export.subject import Rows, Subject
-from pipelines.serving.export.targets import Candidate, Run, TargetFiles, faults, silent
+from pipelines.serving.export.targets import Candidate, Run, TargetFiles, exporter_errors, silent
 
 BACKEND = "Vitis"
 
@@ -30,7 +30,7 @@ def write(subject: Subject, settings: Export, folder: Path) -> TargetFiles:
     candidates = {}
     for number, precision in enumerate(reversed(hls.precisions)):
         place = folder / "hls" if number == 0 else folder / f"hls-{number}"
-        with silent(), faults("hls4ml"):
+        with silent(), exporter_errors("hls4ml"):
             model = _compile(network, rows_in(subject.first_rows("test", 1)).shape[1:], precision, hls, place)
         size = sum(file.stat().st_size for file in place.rglob("*") if file.is_file() and file.suffix in (".h", ".cpp"))
         candidates[precision] = Candidate(_runner(model, rows_in), size, rows=hls.rows, about=resources(model, hls))

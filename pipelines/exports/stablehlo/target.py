@@ -5,9 +5,8 @@ from pathlib import Path
 import numpy as np
 
 from pipelines.config.serving import Export
-from pipelines.serving.export.environment import Environment, write_with
 from pipelines.serving.export.subject import Rows, Subject, count_rows, pad_rows
-from pipelines.serving.export.targets import Candidate, TargetFiles
+from pipelines.serving.export.targets import Candidate, Environment, TargetFiles, write_with
 
 XLA = Environment("stablehlo", "xla", ("jax", "jaxlib", "torchax"), "XLA", Path(__file__).with_name("on_xla.py"), {"JAX_PLATFORMS": "cpu"})
 

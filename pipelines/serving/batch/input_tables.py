@@ -4,7 +4,7 @@ the input, too."""
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import reduce
 
 from pyspark.sql import DataFrame, SparkSession
@@ -26,8 +26,7 @@ from pipelines.etl.query import check_query
 from pipelines.etl.refusals import REASON, refuse_unexpected
 from pipelines.etl.splits.row_placement import exact_column
 from pipelines.serving.batch.fetched_model import Model
-from pipelines.serving.batch.missing_columns import columns_read, drop_missing_columns, rows_to_predict
-from pipelines.serving.batch.parquet_input import cast_to_schema
+from pipelines.serving.batch.input_columns import cast_to_schema, columns_read, drop_missing_columns, rows_to_predict
 from pipelines.serving.model.process import Takes
 
 log = logging.getLogger(__name__)
@@ -42,9 +41,9 @@ class InputTables:
     tables: RawTables
     by_file: bool
     """Whether each row comes from one row of a table, so that files can be predicted separately."""
-    lacking: Mapping[str, StructType] = field(default_factory=dict)
+    lacking: Mapping[str, StructType]
     """The columns that only the target needs and the files of a table lack."""
-    declared: Mapping[str, StructType] = field(default_factory=dict)
+    declared: Mapping[str, StructType]
     """The schemas of tables that are read as Parquet, whose files may have numbers of other types."""
 
     def complete_views(self, spark: SparkSession, takes: Takes, names: Iterable[str] = ()) -> DataFrame | None:
@@ -65,14 +64,12 @@ class InputTables:
         return reduce(DataFrame.unionByName, malformed) if malformed else None
 
     def rows(self, spark: SparkSession, takes: Takes) -> DataFrame:
-        """The rows that the model takes, from the views of the tables, with REASON where an expectation refuses one.
-
-        Of several tables, those columns that all of them have.
-        """
+        """The rows that the model takes, from the views of the tables, with REASON where an expectation refuses one. Of several tables,
+        those columns that all of them have."""
         if takes == "query":
             with source_errors(self.config.source, "source.query"):
                 rows = rows_to_predict(spark, self.config.source).withColumn(REASON, F.lit(None).cast("string"))
-            return refuse_unexpected(rows, applicable(self.config))
+            return refuse_unexpected(rows, applicable_expectations(self.config))
         frames = [spark.table(f"`{name}`") for name in self.tables]
         shared = [name for name in frames[0].columns if all(name in frame.columns for frame in frames)]
         rows = reduce(DataFrame.unionAll, [frame.select(*map(exact_column, shared)) for frame in frames])
@@ -151,7 +148,7 @@ def open_input(spark: SparkSession, config: Config, model: Model, named_tables: 
     with source_errors(config.source, "source.query"):
         if model.takes == "query":
             check_query(spark, config.source.sql, config.source.tables)  # before anything is analysed: Spark runs commands at once
-        config, lacking = drop_missing_columns(spark, config, model, names, applicable(config))
+        config, lacking = drop_missing_columns(spark, config, model, names, applicable_expectations(config))
     tables = raw_tables(config.source)
     columns = {}
     for name in names:
@@ -173,7 +170,7 @@ def open_input(spark: SparkSession, config: Config, model: Model, named_tables: 
     return source
 
 
-def applicable(config: Config) -> dict[str, str]:
+def applicable_expectations(config: Config) -> dict[str, str]:
     """The expectations on columns that features are made of: a row to predict need not have a target."""
     features, targets = columns_read(config)
     targets -= features

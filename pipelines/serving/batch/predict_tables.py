@@ -37,9 +37,8 @@ from pipelines.etl.refusals import REASON, check_quarantined
 from pipelines.etl.splits.row_placement import raw_schema
 from pipelines.etl.windows import check_order
 from pipelines.serving.batch.fetched_model import Model, fetch_model, name_features
+from pipelines.serving.batch.input_columns import columns_read, detect_formats, schema_of_rows
 from pipelines.serving.batch.input_tables import InputTables, check_windows_are_complete, open_input, set_input_paths
-from pipelines.serving.batch.missing_columns import columns_read
-from pipelines.serving.batch.parquet_input import detect_formats, schema_of_rows
 from pipelines.serving.batch.predictions_manifest import (
     FORMAT,
     Predictions,

@@ -82,10 +82,8 @@ class Predictions(Section):
 
 
 def commit_predictions(attempt: Attempt, manifest: Predictions, sources: Sources) -> Predictions:
-    """Publish the manifest. Returns it, or that of another attempt at the same snapshot, which was faster.
-
-    Raises DatasetError, with the numbers, if a row is lost or comes twice.
-    """
+    """Publish the manifest. Returns it, or that of another attempt at the same snapshot, which was faster. Raises DatasetError, with the
+    numbers, if a row is lost or comes twice."""
     refused, rows_in_files = sum(manifest.refused.values()), (sum(manifest.files.values()), sum(manifest.quarantine.values()))
     if manifest.rows_in != manifest.rows_out + refused or (manifest.rows_out, refused) != rows_in_files:
         raise DatasetError(
@@ -171,10 +169,8 @@ def sweep(filesystem: FileSystem, folder: str) -> None:
 
 
 def open_predictions(path: str) -> pads.Dataset:
-    """The predictions of a snapshot, or, given the folder of an output, of its snapshot that was made or confirmed last.
-
-    Raises DatasetError if there are none, CorruptError if a file is missing or has another number of rows.
-    """
+    """The predictions of a snapshot, or, given the folder of an output, of its snapshot that was made or confirmed last. Raises
+    DatasetError if there are none, CorruptError if a file is missing or has another number of rows."""
     filesystem, folder = storage.locate(path)
     manifest = read_predictions(filesystem, folder)
     if manifest is not None:

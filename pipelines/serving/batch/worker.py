@@ -51,7 +51,7 @@ def predict_rows(job: Job, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Rec
             if not len(rows):
                 continue
             pieces: list[pa.RecordBatch] = []
-            model = _model(job)
+            model = _load_model(job)
             count = model.rows_at_once or len(rows)
             for start in range(0, len(rows), count):
                 piece = rows.slice(start, count)
@@ -68,7 +68,7 @@ def predict_rows(job: Job, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Rec
     yield pa.RecordBatch.from_pydict({"file": [part.file], "rows": [part.rows], "report": report.to_batch().column("report")})
 
 
-def _model(job: Job) -> ModelProcess:
+def _load_model(job: Job) -> ModelProcess:
     """The model, which the first task of a Python worker loads and verifies. On a GPU of Spark's, if the task has one."""
     context = TaskContext.get()
     gpus = context.resources().get("gpu") if context else None

@@ -7,7 +7,6 @@ import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from hashlib import sha256
 from importlib.metadata import packages_distributions, version
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from pipelines.serving.export.predict_script import SCRIPT, TOLERANCE, Modules, 
 from pipelines.serving.export.program import rows_to_json
 from pipelines.serving.export.subject import Subject, read_subject
 from pipelines.serving.export.targets import Candidate, TargetFiles, Write, target_writer
+from pipelines.serving.model.logged_model import file_digests
 from pipelines.tasks.answers import find_answer
 from pipelines.tracking.models import log_export
 
@@ -74,8 +74,7 @@ def describe_export(subject: Subject, target: str, written: TargetFiles) -> dict
 
 
 def describe_answer(subject: Subject) -> dict[str, Any]:
-    """The form of the task's predictions, with the encoder that decodes them if there is one. Raises ExportError if the form names no
-    function."""
+    """The form of the task's predictions, with the encoder that decodes them, if any. Raises ExportError if the form names no function."""
     form = {"form": "output", **subject.task.prediction_form()}
     try:
         find_answer(form)
@@ -105,9 +104,7 @@ def encoder_in_json(fitted: FittedEncoder) -> dict[str, Any]:
 
 def write_manifest(folder: Path, description: Mapping[str, Any]) -> None:
     """Write the manifest: the description, and the SHA-256 of every other file."""
-    files = sorted(file for file in folder.rglob("*") if file.is_file())
-    digests = {file.relative_to(folder).as_posix(): sha256(file.read_bytes()).hexdigest() for file in files}
-    (folder / MANIFEST).write_text(json.dumps({**description, "files": digests}, indent=1) + "\n", encoding="utf-8")
+    (folder / MANIFEST).write_text(json.dumps({**description, "files": file_digests(folder)}, indent=1) + "\n", encoding="utf-8")
 
 
 def readme_text(name: str, manifest: Mapping[str, Any], query: str, examples: Mapping[str, Any], parity: str, modules: Modules) -> str:
@@ -173,9 +170,7 @@ def export(config: Config, run_id: str, target: str) -> Path:
 
 def write_export(config: Config, subject: Subject, target: str, write: Write, folder: Path) -> tuple[list[Row], list[str]]:
     """Write everything that the folder of an export has. Returns the comparison with the model in MLflow, and what a user should know.
-
-    Raises ExportError if the written model decides otherwise than the model in MLflow on more rows than the config permits.
-    """
+    Raises ExportError if the written model decides otherwise than the model in MLflow on more rows than the config permits."""
     written = write(subject, config.export, folder)
     report = compare_outputs(subject, written.candidates, config.export.max_batch_rows, least_rows=LEAST_ROWS)
     share, least = float(report[1]["equal_decisions"] or 0.0), config.export.least_equal_decisions

@@ -71,22 +71,24 @@ def compare_outputs(
     weights = sum(tensor.nbytes for tensor in subject.network.state_dict().values())
     report: list[Row] = []
     for name, total in sums.items():
-        metrics = metric_values(total.metrics).items()
-        report.append(
-            {
-                "model": name,
-                "rows": total.rows,
-                "other_rows": total.other_rows,
-                "max_difference": total.max_difference,
-                "equal_decisions": total.equal / total.decided if total.decided else None,
-                "first_differing": ", ".join(map(str, total.differing[:10])),
-                "bytes": candidates[name].bytes if name in candidates else weights,
-                "rows_per_second": total.rows / total.seconds if total.seconds else None,
-                **{metric: format_value(value) if isinstance(value, str) else value for metric, value in metrics},
-                **(candidates[name].about if name in candidates else {}),
-            }
-        )
+        written = candidates.get(name)
+        row = _report_row(name, total, written.bytes if written else weights)
+        report.append({**row, **written.about} if written else row)
     return report
+
+
+def _report_row(name: str, sums: ParitySums, size: int) -> Row:
+    return {
+        "model": name,
+        "rows": sums.rows,
+        "other_rows": sums.other_rows,
+        "max_difference": sums.max_difference,
+        "equal_decisions": sums.equal / sums.decided if sums.decided else None,
+        "first_differing": ", ".join(map(str, sums.differing[:10])),
+        "bytes": size,
+        "rows_per_second": sums.rows / sums.seconds if sums.seconds else None,
+        **{metric: format_value(value) if isinstance(value, str) else value for metric, value in metric_values(sums.metrics).items()},
+    }
 
 
 def _run(sums: ParitySums, run: Any, rows: Rows) -> np.ndarray:

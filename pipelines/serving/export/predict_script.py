@@ -125,8 +125,7 @@ def _imports(tree: ast.AST, package: str, is_always: bool = True) -> Iterator[tu
 
 
 def script_modules(description: Mapping[str, Any]) -> Modules:
-    """The program with the encoders and the answers of a description. Raises ExportError if they need a package that a folder does
-    without."""
+    """The program with the encoders and the answers of a description. Raises ExportError if they need a package that is HEAVY."""
     answer = description["answer"]
     encoders = [entry.get("encoded by") or entry["refuses"] for entry in description["inputs"]]
     encoders += [answer["target"]] if "target" in answer else []
@@ -144,8 +143,7 @@ def write_script(folder: Path, modules: Modules, readme: str, examples: Mapping[
 
 
 def check_script(folder: Path, has_own_task: bool) -> str:
-    """Run the script on its examples, in a process of its own. Raises ExportError if a prediction differs, or takes too
-    long."""
+    """Run the script on its examples, in a process of its own. Raises ExportError if a prediction differs, or takes too long."""
     command = [sys.executable, "-I", "-c", _WITHOUT_HEAVY, str(folder / SCRIPT), "--check"]
     try:
         ended = subprocess.run(command, capture_output=True, text=True, timeout=_CHECK_SECONDS, check=False)

@@ -197,10 +197,8 @@ class Model:
         self._input_names = {graph_input.name for graph_input in self._session.get_inputs()}
 
     def predict(self, rows: Sequence[Mapping[str, Any]], first: int = 0) -> list[dict[str, Any]]:
-        """A prediction for each row; `refused` has the reason why a row has none, or None. Errors count rows from `first`.
-
-        Raises ValueError if a row lacks a column, or has a value of another type.
-        """
+        """A prediction for each row; `refused` has the reason why a row has none, or None. Errors count rows from `first`. Raises
+        ValueError if a row lacks a column, or has a value of another type."""
         raw = rows_from_json(rows, self.schema, first)
         encoded, reasons = self._row_encoders.encode(raw)
         predictions: list[dict[str, Any]] = [{"refused": reason} for reason in reasons.to_pylist()]
@@ -239,7 +237,7 @@ class Model:
 
 
 def restore_row_encoder(description: Mapping[str, Any]) -> RowEncoder:
-    """The encoder that `artifact.encoder_in_json` describes."""
+    """The encoder that `export_folder.encoder_in_json` describes."""
     settings = {name: tuple(value) if isinstance(value, list) else value for name, value in description["encoder"].items()}
     module, _, name = description["implementation"].partition(":")
     encoder: Encoder[Any] = getattr(import_module(module), name)(SimpleNamespace(**settings), description["state"])

@@ -1,10 +1,12 @@
 """The subject of an export: the model of a run in MLflow, and the rows of the dataset version that it was trained on."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.types as types
 import torch
 from torch import nn
 
@@ -12,21 +14,45 @@ from pipelines.config import Config
 from pipelines.config.tasks.functions import holds_code
 from pipelines.data.features import restore_encoder
 from pipelines.data.features.base import Packer
+from pipelines.data.features.numbers import Identity, Log1p, MinMax, NumberEncoder, Standardize
 from pipelines.data.loader.reader import Reader
 from pipelines.data.versions.folds import select_fold
 from pipelines.data.versions.manifest import SPLITS, Manifest
-from pipelines.data.versions.schema import TensorColumn
+from pipelines.data.versions.schema import TensorColumn, schema_from_text
 from pipelines.data.versions.versions import Version, open_version
 from pipelines.errors import ConfigError, DatasetError
-from pipelines.serving.export.numeric import Numeric, find_numeric
 from pipelines.serving.model.logged_model import read_model
-from pipelines.serving.model.predictor import input_schema
+from pipelines.serving.model.predictor import feature_encoders, input_schema
 from pipelines.tasks.base import Task
 from pipelines.tasks.bind import build_task
 from pipelines.tracking.models import run_model_files
 
 Rows = Mapping[str, np.ndarray]
 """Arrays by column, rows first."""
+
+
+@dataclass(frozen=True)
+class Numeric:
+    """Encoders that are arithmetic, by tensor column, and whether their raw column has integers only."""
+
+    encoders: Mapping[str, NumberEncoder[Any]]
+    is_integer: Mapping[str, bool]
+
+    def raw(self, rows: Rows) -> dict[str, np.ndarray]:
+        """Encoded rows with the raw numbers, float64, in place of these columns: integers exactly, others up to the rounding of the
+        encoded value."""
+        columns = dict(rows)
+        for name, encoder in self.encoders.items():
+            decoded = encoder.decode(rows[name]).astype(np.float64)
+            columns[name] = np.rint(decoded) if self.is_integer[name] else decoded
+        return columns
+
+    def encode(self, raw: Rows) -> dict[str, np.ndarray]:
+        """Rows from `raw`, encoded as the model in MLflow encodes them."""
+        columns = dict(raw)
+        for name, encoder in self.encoders.items():
+            columns[name] = encoder.encode(pa.array(raw[name])).to_numpy(zero_copy_only=False)
+        return columns
 
 
 @dataclass(frozen=True)
@@ -44,7 +70,7 @@ class Subject:
     """The trained model on the CPU; its `forward` takes tensors by column."""
     version: Version
     numeric: Numeric
-    decision: Mapping[str, float] = field(default_factory=dict)
+    decision: Mapping[str, float]
     """What `Task.fit_decision` has fitted for the model; empty for nothing."""
 
     @property
@@ -100,8 +126,8 @@ class Subject:
         columns = {name: np.concatenate([rows[name] for rows in all_rows]) for name in all_rows[0]}
         draw = np.random.Generator(np.random.Philox(key=0))
         for start in range(0, count, batch_rows):
-            drawn = min(batch_rows, count - start)
-            yield {name: values[draw.integers(0, len(values), drawn)] for name, values in columns.items()}
+            rows_drawn = min(batch_rows, count - start)
+            yield {name: values[draw.integers(0, len(values), rows_drawn)] for name, values in columns.items()}
 
     def output(self, rows: Rows) -> np.ndarray:
         """The output of the model in MLflow for encoded rows."""
@@ -117,8 +143,7 @@ def read_subject(config: Config, run_id: str) -> Subject:
     """Read the model of a run, and its dataset version.
 
     Raises TrackingError if the run has no model, CorruptError if its files were altered, ConfigError if it has code of its own in its
-    settings, and DatasetError if the version that
-    `dataset` describes is another one than the model was trained on.
+    settings, and DatasetError if the version that `dataset` describes is another one than the model was trained on.
     """
     with run_model_files(config.tracking.uri, run_id) as (uri, folder):
         parts, digest = read_model(folder)
@@ -137,6 +162,21 @@ def read_subject(config: Config, run_id: str) -> Subject:
     network = task.model()
     network.load_state_dict(weights)
     return Subject(uri, run_id, digest, manifest, task, network.eval(), version, find_numeric(manifest), decision)
+
+
+def find_numeric(manifest: Manifest) -> Numeric:
+    """The features of a manifest that are encoded by arithmetic."""
+    kinds = {field.name: field.type for field in schema_from_text(manifest.raw_schema)} if manifest.raw_schema else {}
+    features = feature_encoders(manifest)
+    encoders, is_integer = dict[str, NumberEncoder[Any]](), dict[str, bool]()
+    for name, fitted in features.items():
+        encoder, kind = restore_encoder(fitted), kinds.get(fitted.inputs[0])
+        # One of these classes itself: a derived one may compute anything.
+        is_arithmetic = type(encoder) in (Standardize, MinMax, Log1p, Identity) and fitted.column.dtype == "float32"
+        if isinstance(encoder, NumberEncoder) and is_arithmetic:
+            encoders[name] = encoder
+            is_integer[name] = kind is not None and (types.is_integer(kind) or types.is_boolean(kind))
+    return Numeric(encoders, is_integer)
 
 
 def to_tensors(rows: Rows) -> dict[str, torch.Tensor]:

@@ -1,27 +1,42 @@
-"""Shared by the targets of an export: their results, and networks as programs of torch.export, with errors of exporters in one line."""
+"""Shared by the targets of an export: their results, networks as programs of torch.export, with errors of exporters in one line, and an
+environment of its own, for a target whose packages cannot be installed beside Lockstep's.
+
+The script of an environment writes and runs the model. The network goes there as a program of torch.export, and batches as files. The
+script has torch and the target's packages, and nothing of Lockstep: it is called with the folder that has the program, and prints the line
+`done` once the model is written. Then each line of its standard input names a file with the arrays of a batch, and one for the output,
+which is there when the next `done` is printed.
+"""
 
 import logging
+import os
 import re
+import shutil
+import subprocess
 import warnings
+import weakref
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.metadata import entry_points
 from io import StringIO
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
-from torch.export import ExportedProgram, default_decompositions
+from torch.export import Dim, ExportedProgram, default_decompositions
 
+import pipelines
 from pipelines.config.serving import EXPORTS_GROUP, Export, export_targets
 from pipelines.errors import ConfigError, ExportError
-from pipelines.serving.export.subject import Rows, Subject, to_tensors
+from pipelines.serving.export.subject import Rows, Subject, pad_rows, to_tensors
 
-Run = Callable[[Mapping[str, np.ndarray]], np.ndarray]
+PROGRAM = "program.pt2"
+_REPOSITORY = Path(pipelines.__file__).parents[1]
+Run = Callable[[Rows], np.ndarray]
 """Computes the network's output, shape (rows, …), from a batch of the columns that the written model takes."""
 _NO_OPERATOR = re.compile(
     r"No ONNX function found for <OpOverload\(op='([\w.]+)'|No lowering found for\s+([\w.:]+)|Missing operator: \[\d+\] ([\w:.]+)"
@@ -70,8 +85,7 @@ Write = Callable[[Subject, Export, Path], TargetFiles]
 
 
 def target_writer(target: str) -> Write:
-    """The function that writes a target. Raises ConfigError for an unknown one, and ExportError if a library that it needs is not
-    installed."""
+    """The function that writes a target. Raises ConfigError for an unknown one, ExportError if it needs a library that is not installed."""
     targets = export_targets()
     if target not in targets:
         raise ConfigError(f"the target of the export is {target!r}; choose one of {', '.join(targets)}")
@@ -109,15 +123,15 @@ def silent() -> Iterator[None]:
 
 
 @contextmanager
-def faults(target: str) -> Iterator[None]:
+def exporter_errors(target: str) -> Iterator[None]:
     """Turn an error of an exporter into an ExportError that names the operator, if the exporter did."""
     try:
         yield
     except Exception as error:  # exporters raise anything, from RuntimeError to classes of their own
-        raise ExportError(fault(target, error)) from error
+        raise ExportError(exporter_fault(target, error)) from error
 
 
-def fault(target: str, error: BaseException) -> str:
+def exporter_fault(target: str, error: BaseException) -> str:
     """One line for a user: the part of the network that the target cannot express, and where to read on."""
     messages, cause = list[str](), [error]
     while cause:
@@ -147,3 +161,103 @@ def trace(network: nn.Module, rows: Rows, shapes: Mapping[str, Mapping[int, Any]
             return program
         table = default_decompositions()
         return program.run_decompositions({operator: table[operator] for operator in _CROSS_ENTROPIES})
+
+
+@dataclass(frozen=True)
+class Environment:
+    """`make NAME` makes it, in .venv-NAME; the variable LOCKSTEP_NAME names another Python that has the packages."""
+
+    target: str
+    name: str
+    packages: tuple[str, ...]
+    library: str
+    """Its name in messages of errors."""
+    script: Path
+    variables: Mapping[str, str] = field(default_factory=dict)
+    """Environment variables of the script, besides those of this process without PYTHONPATH."""
+    dtypes: Mapping[str, str] = field(default_factory=dict)
+    """The dtype that replaces one that the library lacks, by that."""
+
+    def python(self) -> Path:
+        """Raises ExportError if the environment is not there."""
+        variable = f"LOCKSTEP_{self.name.upper()}"
+        path = Path(os.environ.get(variable) or _REPOSITORY / f".venv-{self.name}/bin/python")
+        if not path.exists():
+            raise ExportError(
+                f"--to {self.target} needs {path}, a Python with {', '.join(self.packages)}, which does not exist; "
+                f"run make {self.name} in the repository, or set {variable} to such a Python"
+            )
+        return path
+
+    def command(self, *arguments: str) -> tuple[list[str], dict[str, str]]:
+        """The command and the environment variables of a process there."""
+        variables = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | dict(self.variables)
+        # -P: the script's folder has modules with the names of libraries.
+        return [str(self.python()), "-P", *arguments], variables
+
+    def versions(self) -> dict[str, str]:
+        """Versions of torch and the packages, as they are installed there."""
+        names = ("torch", *self.packages)
+        code = "import sys; from importlib.metadata import version; print(*map(version, sys.argv[1:]))"
+        command, variables = self.command("-c", code, *names)
+        output = subprocess.run(command, env=variables, capture_output=True, text=True, check=True).stdout
+        return dict(zip(names, output.split(), strict=True))
+
+    def cast(self, batch: Rows) -> dict[str, np.ndarray]:
+        """The batch in the dtypes that the network takes there."""
+        return {name: values.astype(self.dtypes.get(str(values.dtype), values.dtype), copy=False) for name, values in batch.items()}
+
+
+def write_with(environment: Environment, subject: Subject, rows: range, folder: Path) -> Run:
+    """Let the environment's script write the network into `folder`, for batches of any number of rows in a range. Returns a function
+    that runs it there. The script ends once nothing refers to that function.
+
+    Raises ExportError if the environment is not there, or if its library lacks an operator of the network.
+    """
+    environment.python()  # before the export, which may take minutes
+    # jax sorts the keys of a dict. ExecuTorch takes the example's number of rows for the greatest, whatever range is given to torch.
+    fewest, most = rows[0], rows[-1]
+    example = dict(sorted(pad_rows(environment.cast(subject.features(subject.first_rows("test", most))), most).items()))
+    shapes = None if fewest == most else {name: {0: Dim("rows", min=fewest, max=most)} for name in example}
+    with silent(), exporter_errors("torch.export"):
+        torch.export.save(trace(subject.network, example, shapes), folder / PROGRAM)
+    try:
+        run = start_script(environment, folder)
+    finally:
+        (folder / PROGRAM).unlink()
+    return lambda batch: run(environment.cast(batch))
+
+
+def start_script(environment: Environment, folder: Path) -> Run:
+    """Start the script. It ends when nothing refers to the returned function, or with this process."""
+    drafts = Path(mkdtemp(prefix=f"lockstep-{environment.name}-"))
+    log = drafts / "log"
+    command, variables = environment.command(str(environment.script), str(folder))
+    with open(log, "w", encoding="utf-8") as errors:
+        script = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True, env=variables)
+    batch_file, output_file = drafts / "given.npz", drafts / "found.npy"
+
+    def wait() -> None:
+        assert script.stdout is not None
+        for line in script.stdout:
+            if line == "done\n":
+                return
+        raise ExportError(exporter_fault(environment.library, RuntimeError(log.read_text(encoding="utf-8", errors="replace")[-4_000:])))
+
+    def run(batch: Rows) -> np.ndarray:
+        assert script.stdin is not None
+        np.savez(batch_file, **batch)  # type: ignore[arg-type]
+        with suppress(BrokenPipeError):  # of a script that has ended, which `wait` reports
+            script.stdin.write(f"{batch_file}\t{output_file}\n")
+            script.stdin.flush()
+        wait()
+        return np.load(output_file)
+
+    def end() -> None:
+        script.kill()
+        script.communicate()
+        shutil.rmtree(drafts, ignore_errors=True)
+
+    weakref.finalize(run, end)
+    wait()
+    return run

@@ -2,12 +2,10 @@
 answers of the model, with an example, as one HTML file without scripts."""
 
 import json
-from functools import cache
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.types as types
-from jinja2 import Template
 
 from pipelines.config.serving import Endpoint
 from pipelines.data.features.arrays import is_bytes
@@ -18,10 +16,34 @@ from pipelines.serving.http.served_model import ServedModel
 from pipelines.serving.model import REFUSED
 
 Schema = dict[str, Any]
+_REFUSALS = {
+    "400": "The request is not JSON.",
+    "408": "The request took too long to arrive.",
+    "401": "The token is missing or wrong.",
+    "413": "The request has too many bytes or rows.",
+    "422": "The request has none of MLflow's forms.",
+    "503": "Too many requests wait; send it again later.",
+}
+"""Reasons by HTTP status."""
 
 
 def openapi(served: ServedModel, settings: Endpoint, needs_token: bool) -> Schema:
     """OpenAPI 3.1 of the endpoint as it serves this model."""
+    health = {"get": {"summary": "Whether a replica answers, and with which model", "responses": {"200": {"description": "It does."}}}}
+    metrics = {"get": {"summary": "Counters for Prometheus", "responses": {"200": {"description": "Text."}}}}
+    description: Schema = {
+        "openapi": "3.1.0",
+        "info": {"title": f"Model {served.digest[:12]}", "version": served.version},
+        "paths": {"/invocations": {"post": _invocation(served, settings)}, "/health": health, "/metrics": metrics},
+    }
+    if needs_token:
+        description["components"] = {"securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}}
+        description["security"] = [{"token": []}]
+    return description
+
+
+def _invocation(served: ServedModel, settings: Endpoint) -> Schema:
+    """The operation that predicts rows."""
     predictor, series = served.predictor, served.predictor.series_inputs
     columns = {
         # Whether a NULL is refused is up to the column's encoder.
@@ -35,39 +57,20 @@ def openapi(served: ServedModel, settings: Endpoint, needs_token: bool) -> Schem
         "properties": {ROWS: {"type": "array", "items": row, "maxItems": settings.rows_per_request}},
         "required": [ROWS],
     }
-    outputs = {name: _type_schema(pa.array(values).type) for name, values in served.predictor.outputs.items()}
+    outputs = {name: _type_schema(pa.array(values).type) for name, values in predictor.outputs.items()}
     nullable = {str(name): {"anyOf": [kind, {"type": "null"}]} for name, kind in outputs.items()}
     prediction = {"type": "object", "properties": {**nullable, REFUSED: {"type": ["string", "null"]}}}
     answer = {"type": "object", "properties": {"predictions": {"type": "array", "items": prediction}}}
-    reasons = {
-        "400": "The request is not JSON.",
-        "408": "The request took too long to arrive.",
-        "401": "The token is missing or wrong.",
-        "413": "The request has too many bytes or rows.",
-        "422": "The request has none of MLflow's forms.",
-        "503": "Too many requests wait; send it again later.",
-    }
-    post: Schema = {
+    return {
         "summary": "Predict rows",
         "description": f"Rows may also come in another of MLflow's forms: {', '.join(FORMS[1:])}."
         + (f" Or they are the last rows of series, with the columns {', '.join(series.schema.names)}." if series else ""),
         "requestBody": {"required": True, "content": {"application/json": {"schema": request, "example": {ROWS: [served.example]}}}},
         "responses": {
             "200": {"description": "One prediction for each row.", "content": {"application/json": {"schema": answer}}},
-            **{status: {"description": reason} for status, reason in reasons.items()},
+            **{status: {"description": reason} for status, reason in _REFUSALS.items()},
         },
     }
-    health = {"get": {"summary": "Whether a replica answers, and with which model", "responses": {"200": {"description": "It does."}}}}
-    metrics = {"get": {"summary": "Counters for Prometheus", "responses": {"200": {"description": "Text."}}}}
-    description: Schema = {
-        "openapi": "3.1.0",
-        "info": {"title": f"Model {served.digest[:12]}", "version": served.version},
-        "paths": {"/invocations": {"post": post}, "/health": health, "/metrics": metrics},
-    }
-    if needs_token:
-        description["components"] = {"securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}}
-        description["security"] = [{"token": []}]
-    return description
 
 
 def _type_schema(kind: pa.DataType) -> Schema:
@@ -85,11 +88,12 @@ def _type_schema(kind: pa.DataType) -> Schema:
 
 
 def endpoint_page(description: dict[str, Any]) -> str:
-    """HTML of an OpenAPI description from `schema.openapi`."""
+    """HTML of an OpenAPI description from `openapi`."""
     about, post = description["info"], description["paths"]["/invocations"]["post"]
     request, answers = post["requestBody"]["content"]["application/json"], post["responses"]
     predictions = answers["200"]["content"]["application/json"]["schema"]["properties"]["predictions"]
-    return _template().render(
+    template = template_environment("pipelines.serving.http").get_template("endpoint.html")
+    return template.render(
         title=f"{about['title']}, version {about['version']}",
         example=json.dumps(request["example"], indent=1, ensure_ascii=False),
         other_forms=FORMS[1:],
@@ -97,8 +101,3 @@ def endpoint_page(description: dict[str, Any]) -> str:
         output_columns=predictions["items"]["properties"],
         answers=answers,
     )
-
-
-@cache
-def _template() -> Template:
-    return template_environment("pipelines.serving.http").get_template("endpoint.html")

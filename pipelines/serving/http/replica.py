@@ -22,13 +22,16 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from pipelines.config.serving import Endpoint
+from pipelines.errors import LockstepError
 from pipelines.runtime.compat.ray_serve import is_on_loopback, keep_servers_on_loopback
 from pipelines.serving.http.counters import ACTOR, NAMESPACE, ReplicaCounts
 from pipelines.serving.http.openapi import endpoint_page, openapi
-from pipelines.serving.http.request import RequestError, is_authorized, parse_rows, read_body
-from pipelines.serving.http.served_model import JsonRow, ServedModel, follow, load_served_model
+from pipelines.serving.http.request import JsonRow, RequestError, is_authorized, parse_rows, read_body
+from pipelines.serving.http.served_model import load_served_model
 from pipelines.serving.model import REFUSED
 from pipelines.tracking.models import resolve_version
+
+log = logging.getLogger(__name__)
 
 Row = TypeVar("Row")
 Answer = TypeVar("Answer")
@@ -101,9 +104,7 @@ class ModelReplica:
         self._flushing = asyncio.get_running_loop().create_task(self._flush())
         self._batches = RequestBatches(self._predict, settings.max_batch_rows)
         if "@" in settings.model:
-            present = self._served.version
-            arguments = (tracking_uri, settings.model, present, settings.follow_seconds, self._swap, self._count_failure, self._stop)
-            Thread(target=follow, args=arguments, name="follow", daemon=True).start()
+            Thread(target=self._follow, args=(tracking_uri,), name="follow", daemon=True).start()
 
     async def __call__(self, request: Request) -> Response:
         start = time.perf_counter()
@@ -152,12 +153,20 @@ class ModelReplica:
         answers = await asyncio.get_running_loop().run_in_executor(self._thread, served.answers, requests)
         return [(answer, served.version) for answer in answers]
 
-    def _swap(self, served: ServedModel) -> None:
-        self._served = served
-        self._counts.swaps += 1
-
-    def _count_failure(self) -> None:
-        self._counts.follow_failures += 1
+    def _follow(self, tracking_uri: str) -> None:
+        """Serve the version that the alias points to when it moves, until the replica ends. A model that cannot be loaded, an alias that
+        was removed and a server that is away leave the present model in place, and the next round tries again."""
+        while not self._stop.wait(self._settings.follow_seconds):
+            present = self._served.version
+            try:
+                version = resolve_version(tracking_uri, self._settings.model)
+                if version != present:
+                    self._served = load_served_model(tracking_uri, self._settings.model, version)
+                    self._counts.swaps += 1
+            except Exception as error:  # a model of other code may raise anything; the present one is served on
+                self._counts.follow_failures += 1
+                reason = error if isinstance(error, LockstepError) else repr(error)
+                log.warning("still serving version %s, since the alias cannot be followed: %s", present, reason)
 
     async def _flush(self) -> None:
         while True:

@@ -25,14 +25,12 @@ _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 _MIN_LENGTH = 16
 ROWS, SPLIT, INSTANCES, INPUTS = FORMS = ("dataframe_records", "dataframe_split", "instances", "inputs")
 SHAPE = f'send {{"{ROWS}": [{{"column": value, …}}, …]}}'
-Row = dict[str, Any]
+JsonRow = dict[str, Any]
 
 
 def token_digest(settings: Endpoint) -> bytes | None:
-    """SHA-256 of the token, so that no description of the replicas contains the token itself; None if no token is required.
-
-    Raises ConfigError if the token is missing, short or unreadable, or if there is none although other machines can reach the endpoint.
-    """
+    """SHA-256 of the token, so that no description of the replicas contains the token itself; None if no token is required. Raises
+    ConfigError if the token is missing, short or unreadable, or if there is none although other machines can reach the endpoint."""
     if settings.token_file:
         try:
             token = Path(settings.token_file).read_text(encoding="utf-8").strip()
@@ -77,7 +75,7 @@ class RequestError(Exception):
         self.status = status
 
 
-def rows_from_form(content: Any, inputs: pa.Schema) -> list[Row]:
+def _rows_from_form(content: Any, inputs: pa.Schema) -> list[JsonRow]:
     """The rows of a request for a model with these inputs. Raises RequestError if it has not exactly one form, or another shape."""
     forms = [form for form in FORMS if isinstance(content, dict) and form in content]
     if len(forms) != 1:
@@ -99,7 +97,7 @@ def rows_from_form(content: Any, inputs: pa.Schema) -> list[Row]:
     return value
 
 
-def _split_rows(value: Any) -> list[Row]:
+def _split_rows(value: Any) -> list[JsonRow]:
     """Rows of a data frame as pandas splits it; a model does not need its `index`."""
     columns, data = (value.get("columns"), value.get("data")) if isinstance(value, dict) else (None, None)
     if not isinstance(columns, list) or not isinstance(data, list) or value.keys() - {"columns", "data", "index"}:
@@ -111,7 +109,7 @@ def _split_rows(value: Any) -> list[Row]:
     return [dict(zip(map(str, columns), row, strict=True)) for row in data]
 
 
-def _column_rows(columns: Mapping[str, Any], inputs: pa.Schema, form: str) -> list[Row]:
+def _column_rows(columns: Mapping[str, Any], inputs: pa.Schema, form: str) -> list[JsonRow]:
     """Rows from lists of values by column, or one row from a value for each column."""
     kinds = {field.name: field.type for field in inputs}
     has_many = {}
@@ -155,18 +153,16 @@ async def read_body(declared: str, chunks: AsyncIterator[bytes], settings: Endpo
     return bytes(body)
 
 
-def parse_rows(body: bytes, settings: Endpoint, inputs: pa.Schema) -> list[dict[str, Any]]:
-    """The rows of a request's body, for a model with these inputs. Raises RequestError if it is no JSON, has another shape or too many
-    rows."""
+def parse_rows(body: bytes, settings: Endpoint, inputs: pa.Schema) -> list[JsonRow]:
+    """The rows of a request, for a model with these inputs. Raises RequestError if it is no JSON, has another shape or too many rows."""
     try:
         content = json.loads(body)
     except (ValueError, RecursionError) as error:
         reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
         raise RequestError(400, f"the request is not JSON: {reason}; {SHAPE}") from error
-    rows = rows_from_form(content, inputs)
+    rows = _rows_from_form(content, inputs)
     if len(rows) > (limit := settings.rows_per_request):
         raise RequestError(
-            413,
-            f"the request has {len(rows):,} rows, more than {limit:,}, endpoint.rows_per_request; send several requests",
+            413, f"the request has {len(rows):,} rows, more than {limit:,}, endpoint.rows_per_request; send several requests"
         )
     return rows

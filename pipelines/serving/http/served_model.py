@@ -1,18 +1,13 @@
-"""A model that is served: it predicts the rows of several requests together, and refuses single rows with a reason.
-
-It is the model that an alias points to, and another one when the alias moves.
-"""
+"""A model that is served: it predicts the rows of several requests together, and refuses single rows with a reason."""
 
 import json
-import logging
 import math
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, datetime
 from itertools import islice
-from threading import Event
 from typing import Any
 
 import numpy as np
@@ -24,16 +19,13 @@ from pipelines.config.messages.words import name_list
 from pipelines.config.tasks.functions import holds_code
 from pipelines.data.features.arrays import is_bytes
 from pipelines.data.features.raw import is_number
-from pipelines.errors import ConfigError, LockstepError, SourceError
+from pipelines.errors import ConfigError, SourceError
+from pipelines.serving.http.request import JsonRow
 from pipelines.serving.model import REFUSED, Predictor
 from pipelines.serving.model.column_casts import element_type, to_arrow
 from pipelines.serving.model.logged_model import read_model
 from pipelines.serving.model.scoring import input_example
-from pipelines.tracking.models import registered_model_files, resolve_version
-
-log = logging.getLogger(__name__)
-
-JsonRow = dict[str, Any]
+from pipelines.tracking.models import registered_model_files
 
 
 @dataclass(frozen=True)
@@ -125,43 +117,30 @@ def _unrepresentable(values: list[Any]) -> Iterator[bool | int]:
 
 
 def example_row(rows: pd.DataFrame) -> JsonRow:
-    """The first row of a data frame as a request has it: bytes in base64, times as text."""
+    """The first row of a data frame as a request has it."""
     return {str(name): _json_value(rows[name].iloc[0]) for name in rows}
 
 
-def _json_value(value: Any) -> Any:
-    if hasattr(value, "tolist"):  # of NumPy
-        value = value.tolist()
-    match value:
-        case bytes():
-            return b64encode(value).decode()
-        case list():
-            return [_json_value(item) for item in value]
-        case datetime():
-            is_day = value == datetime(value.year, value.month, value.day, tzinfo=value.tzinfo)
-            return (value.date() if is_day else value).isoformat()
-        case date():
-            return value.isoformat()
-    return None if value is pd.NaT else _finite(value)
-
-
 def _json_rows(predicted: pd.DataFrame) -> list[JsonRow]:
-    """Rows whose values JSON has: NaN and ±∞ become NULL."""
-    columns = {str(name): [_plain(value) for value in predicted[name].tolist()] for name in predicted}
+    columns = {str(name): [_json_value(value) for value in predicted[name].tolist()] for name in predicted}
     return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
 
 
-def _plain(value: Any) -> Any:
-    """A list in place of an array, and in lists too, what is not finite becomes NULL."""
-    if isinstance(value, np.ndarray):
+def _json_value(value: Any) -> Any:
+    """A value as JSON has it: bytes in base64, times as text, and NULL for what is not finite, also in arrays."""
+    if isinstance(value, np.ndarray | np.generic):
         value = value.tolist()
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
     if isinstance(value, list):  # of whole numbers, a mask has very many
-        return [item if isinstance(item, int) else _plain(item) for item in value]
-    return _finite(value)
-
-
-def _finite(value: Any) -> Any:
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+        return [item if isinstance(item, int) else _json_value(item) for item in value]
+    if isinstance(value, bytes):
+        return b64encode(value).decode()
+    if value is pd.NaT:
+        return None
+    if isinstance(value, datetime) and value == datetime(value.year, value.month, value.day, tzinfo=value.tzinfo):
+        value = value.date()
+    return value.isoformat() if isinstance(value, date) else value
 
 
 def load_served_model(tracking_uri: str, model: str, version: str) -> ServedModel:
@@ -175,23 +154,3 @@ def load_served_model(tracking_uri: str, model: str, version: str) -> ServedMode
             "train with the function in a module, or serve it by mlflow models serve"
         )
     return ServedModel(Predictor(*parts), version, digest, example_row(input_example(parts.manifest)))
-
-
-def follow(
-    tracking_uri: str, model: str, present: str, seconds: float, swap: Callable[[ServedModel], None], fail: Callable[[], None], stop: Event
-) -> None:
-    """Call `swap` with the loaded model when the alias points to another version than the `present` one, until `stop` is set.
-
-    A model that cannot be loaded, an alias that was removed and a server that is away leave the present model in place: then
-    `fail` is called, and the next round tries again.
-    """
-    while not stop.wait(seconds):
-        try:
-            version = resolve_version(tracking_uri, model)
-            if version != present:
-                swap(load_served_model(tracking_uri, model, version))
-                present = version
-        except Exception as error:  # a model of other code may raise anything; the present one is served on
-            fail()
-            reason = error if isinstance(error, LockstepError) else repr(error)
-            log.warning("still serving version %s, since the alias cannot be followed: %s", present, reason)

@@ -27,9 +27,7 @@ Values = Any
 
 def to_arrow(rows: pd.DataFrame | Mapping[str, list[Any]], schema: pa.Schema) -> pa.Table:
     """Convert a data frame, or lists of values by column, to a table with this schema. NaN and None become NULL; other columns are ignored.
-
-    Raises SourceError if a column is missing or a value cannot be cast.
-    """
+    Raises SourceError if a column is missing or a value cannot be cast."""
     columns = []
     for field in schema:
         try:
@@ -40,10 +38,8 @@ def to_arrow(rows: pd.DataFrame | Mapping[str, list[Any]], schema: pa.Schema) ->
 
 
 def fitting_rows(rows: pd.DataFrame | Mapping[str, list[Any]] | pa.RecordBatch, schema: pa.Schema) -> tuple[pa.Table, pa.Array]:
-    """The rows as `to_arrow` converts them, and for each row the reason why a value cannot be cast, NULL if all can.
-
-    A value that cannot be cast is NULL. Raises SourceError if a column is missing, or all of it is of another sort.
-    """
+    """The rows as `to_arrow` converts them, and for each row the reason why a value cannot be cast, NULL if all can. A value that cannot be
+    cast is NULL. Raises SourceError if a column is missing, or all of it is of another sort."""
     reasons: dict[int, str] = {}
     columns = []
     for field in schema:

@@ -5,7 +5,6 @@ Before all files are verified against their digests, only this file runs. The ar
 
 import json
 import sys
-from collections.abc import Iterable, Iterator
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -52,20 +51,15 @@ def verify_files(folder: Path) -> str:
     code = {file.relative_to(folder).as_posix() for file in (folder / _CODE).rglob("*") if file.is_file()}
     if extra := [name for name in sorted(code - logged.keys()) if "__pycache__" not in name]:
         raise _error("CorruptError", f"{folder / extra[0]} was not logged with the model; {_REMEDY}")
-    for name, content in _modules(folder, sorted(logged.keys() & code)):
-        _check_imported(name, sha256(content).hexdigest())
-    sys.path[:0] = [str(folder / _ARCHIVE), str(folder / _CODE)]
-    return model
-
-
-def _modules(folder: Path, names: Iterable[str]) -> Iterator[tuple[str, bytes]]:
-    """The path and the content of each file of the model's code, as Python imports it."""
-    for name in names:
+    for name in sorted(logged.keys() & code):
         if name == _ARCHIVE:
             with ZipFile(folder / name) as archive:
-                yield from ((member, archive.read(member)) for member in archive.namelist())
+                for member in archive.namelist():
+                    _check_imported(member, sha256(archive.read(member)).hexdigest())
         else:
-            yield name.removeprefix(f"{_CODE}/"), (folder / name).read_bytes()
+            _check_imported(name.removeprefix(f"{_CODE}/"), file_digest(folder / name))
+    sys.path[:0] = [str(folder / _ARCHIVE), str(folder / _CODE)]
+    return model
 
 
 def _check_imported(name: str, digest: str) -> None:

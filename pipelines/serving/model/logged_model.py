@@ -49,10 +49,8 @@ def write_archive(package: Path, archive: Path) -> None:
 
 
 def write_zip(contents: Mapping[str, bytes], archive: Path) -> None:
-    """Write contents by their paths to a zip file, in the order of the paths.
-
-    They are stored as they are: versions of zlib compress to different bytes.
-    """
+    """Write contents by their paths to a zip file, in the order of the paths. They are stored as they are: versions of zlib compress to
+    different bytes."""
     with ZipFile(archive, "w", ZIP_STORED) as opened:
         for name in sorted(contents):
             entry = ZipInfo(name, (1980, 1, 1, 0, 0, 0))  # the earliest time that the format has
@@ -61,11 +59,9 @@ def write_zip(contents: Mapping[str, bytes], archive: Path) -> None:
 
 
 def load_predictor(artifacts: Mapping[str, str], digest: str) -> Predictor:
-    """The predictor of a logged model; `artifacts` are the paths of FILES, and of its `weights` or their index.
-
-    Raises CorruptError if its weights have another digest.
-    """
-    return Predictor(*_parts({name: Path(artifacts[name]) for name in (*FILES, "weights")}, digest))
+    """The predictor of a logged model; `artifacts` are the paths of FILES, and of its `weights` or their index. Raises CorruptError if its
+    weights have another digest."""
+    return Predictor(*_read_parts({name: Path(artifacts[name]) for name in (*FILES, "weights")}, digest))
 
 
 class ModelParts(NamedTuple):
@@ -79,10 +75,8 @@ class ModelParts(NamedTuple):
 
 
 def read_model(folder: Path) -> tuple[ModelParts, str]:
-    """The parts of a logged model in its folder, and the digest of its weights; none of its code runs.
-
-    Raises CorruptError if one of these files was altered or removed.
-    """
+    """The parts of a logged model in its folder, and the digest of its weights; none of its code runs. Raises CorruptError if one of these
+    files was altered or removed."""
     try:
         digests = json.loads((folder / "digests.json").read_bytes())
         logged = {folder / name: digest for name, digest in digests["files"].items() if name.startswith("artifacts/")}
@@ -94,10 +88,10 @@ def read_model(folder: Path) -> tuple[ModelParts, str]:
     index = folder / "artifacts" / WEIGHTS_INDEX
     files = {name: folder / "artifacts" / file for name, file in FILES.items()}
     files["weights"] = index if index in logged else folder / "artifacts" / WEIGHTS
-    return _parts(files, str(digests["model"])), str(digests["model"])
+    return _read_parts(files, str(digests["model"])), str(digests["model"])
 
 
-def _parts(files: Mapping[str, Path], digest: str) -> ModelParts:
+def _read_parts(files: Mapping[str, Path], digest: str) -> ModelParts:
     config, manifest, weights = (files[name] for name in (*FILES, "weights"))
     values = json.loads(config.read_bytes())
     try:
@@ -142,11 +136,8 @@ def log_model(
     step: int = 0,
     decision: Mapping[str, float] | None = None,
 ) -> str:
-    """Log the model of a run to the MLflow of `config.tracking`, and return its URI, `models:/…`.
-
-    `weights` is the state dict of the model, and `decision` what its task has fitted after training. MLflow shows the metrics of the run at
-    `step` with the model.
-    """
+    """Log the model of a run to the MLflow of `config.tracking`, and return its URI, `models:/…`. `weights` is the state dict of the model,
+    and `decision` what its task has fitted after training. MLflow shows the metrics of the run at `step` with the model."""
     manifest = drop_passthrough_columns(drop_unproven_query(manifest))
     mlflow.set_tracking_uri(config.tracking.uri)
     client, name = mlflow.MlflowClient(), model_name(config)
@@ -154,14 +145,7 @@ def log_model(
     code, requirements = software_requirements(config.task, [encoder_settings(fitted.feature) for fitted in manifest.encoders.values()])
     digest, predictor = model_digest(weights), Predictor(config.task, manifest, weights, decision)
     with TemporaryDirectory() as folder, trusted_requirements():
-        files = {name: Path(folder, file) for name, file in FILES.items()}
-        # Not the entire config: whoever knows a private run's seed can compute its noise.
-        values = {**config.model_dump(mode="json", include={"task"}), **({"decision": dict(decision)} if decision else {})}
-        files["config"].write_text(json.dumps(values, indent=1), encoding="utf-8")
-        files["manifest"].write_bytes(manifest.to_json())
-        written = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in weights.items()}
-        files["weights"], *parts = write_files(written, Path(folder), WEIGHTS_FILE_BYTES)
-        files |= {part.stem: part for part in parts}
+        artifacts = _write_parts(Path(folder), config, manifest, weights, decision)
         write_archive(PACKAGE, archive := Path(folder, "pipelines.zip"))
         logged = Model.log(
             None,
@@ -170,16 +154,38 @@ def log_model(
             run_id=run_id,
             model_id=model.model_id,  # without it, MLflow uses the current experiment
             step=step,
-            metadata=model_metadata(config, predictor, manifest, digest),
+            metadata=_metadata(config, predictor, manifest, digest),
             validate_serving_input=False,  # `VerifiedFlavor` does; MLflow would write MLmodel again
             python_model=str(Path(__file__).with_name("entry.py")),
-            artifacts={name: str(path) for name, path in files.items()},
+            artifacts=artifacts,
             code_paths=[str(archive), *code],
             pip_requirements=requirements,
             signature=model_signature(predictor),
             input_example=input_example(manifest),
         )
     return logged.model_uri
+
+
+def _metadata(config: Config, predictor: Predictor, manifest: Manifest, digest: str) -> dict[str, Any]:
+    """Metadata that MLflow shows with a model, with the types of the inputs, which a signature cannot fully express."""
+    served = manifest.served_query
+    takes = f"rows of {served.table}, before the query" if served else "the query's columns"
+    inputs = {field.name: str(field.type) for field in predictor.inputs}
+    return {"model.digest": digest, "dataset.digest": manifest.digest, "query": config.source.sql, "takes": takes, "inputs": inputs}
+
+
+def _write_parts(
+    folder: Path, config: Config, manifest: Manifest, weights: Mapping[str, Tensor], decision: Mapping[str, float] | None
+) -> dict[str, str]:
+    """Write the files of a predictor's parts, and return their paths, as `load_predictor` takes them."""
+    files = {name: folder / file for name, file in FILES.items()}
+    # Not the entire config: whoever knows a private run's seed can compute its noise.
+    values = {**config.model_dump(mode="json", include={"task"}), **({"decision": dict(decision)} if decision else {})}
+    files["config"].write_text(json.dumps(values, indent=1), encoding="utf-8")
+    files["manifest"].write_bytes(manifest.to_json())
+    tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in weights.items()}
+    files["weights"], *shards = write_files(tensors, folder, WEIGHTS_FILE_BYTES)
+    return {name: str(path) for name, path in {**files, **{shard.stem: shard for shard in shards}}.items()}
 
 
 def drop_unproven_query(manifest: Manifest) -> Manifest:
@@ -206,12 +212,10 @@ def drop_passthrough_columns(manifest: Manifest) -> Manifest:
     return manifest.model_copy(update={"encoders": encoders, "profile": profile})
 
 
-def model_metadata(config: Config, predictor: Predictor, manifest: Manifest, digest: str) -> dict[str, Any]:
-    """Metadata that MLflow shows with a model. It includes the types of the inputs, which a signature cannot fully express."""
-    served = manifest.served_query
-    takes = f"rows of {served.table}, before the query" if served else "the query's columns"
-    inputs = {field.name: str(field.type) for field in predictor.inputs}
-    return {"model.digest": digest, "dataset.digest": manifest.digest, "query": config.source.sql, "takes": takes, "inputs": inputs}
+def file_digests(folder: Path) -> dict[str, str]:
+    """SHA-256 of each file in a folder, by its path there, without compiled modules."""
+    files = [file for file in sorted(folder.rglob("*")) if file.is_file() and "__pycache__" not in file.parts]
+    return {file.relative_to(folder).as_posix(): sha256(file.read_bytes()).hexdigest() for file in files}
 
 
 class VerifiedFlavor:
@@ -222,9 +226,9 @@ class VerifiedFlavor:
 
     def save_model(self, path: str, validate_serving_input: bool, **model: Any) -> None:
         mlflow.pyfunc.save_model(path, **model)
-        files = [file for file in sorted(Path(path).rglob("*")) if file.is_file() and "__pycache__" not in file.parts]
-        digests = {file.relative_to(path).as_posix(): sha256(file.read_bytes()).hexdigest() for file in files}
-        Path(path, "digests.json").write_text(json.dumps({"model": self._digest, "files": digests}, indent=1), encoding="utf-8")
+        Path(path, "digests.json").write_text(
+            json.dumps({"model": self._digest, "files": file_digests(Path(path))}, indent=1), encoding="utf-8"
+        )
         loaded = mlflow.pyfunc.load_model(path)
         loaded.predict(loaded.input_example)
 

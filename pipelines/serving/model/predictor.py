@@ -52,15 +52,14 @@ class Predictor:
         self.inputs = input_schema(manifest)
         self.series_inputs = series_inputs(manifest, self.inputs)
         """The rows that the model takes as well, if windows make some of its inputs: `predict_series` makes those."""
-        self.columns_taken = self.series_inputs.all_columns if self.series_inputs else self.inputs
+        series_columns = self.series_inputs.schema if self.series_inputs else ()
+        self.columns_taken = pa.schema([*self.inputs, *(field for field in series_columns if field.name not in self.inputs.names)])
         """All columns that rows may have: of either kind."""
         self.outputs = self._predict({column.name: np.zeros((1, *column.shape), column.dtype) for column in self._columns})
 
     def predict(self, raw: pa.Table) -> pd.DataFrame:
-        """The columns of `Task.predict` and `refused`, one row per raw row.
-
-        A row that an encoder refuses has NULL as prediction and the reason in `refused`. Raises SourceError if a column is missing.
-        """
+        """The columns of `Task.predict` and `refused`, one row per raw row. A row that an encoder refuses has NULL as prediction and the
+        reason in `refused`. Raises SourceError if a column is missing."""
         count = self.rows_at_once or _BATCH_ROWS
         return pd.concat([self._predict_batch(raw.slice(start, count)) for start in range(0, max(len(raw), 1), count)], ignore_index=True)
 
@@ -90,15 +89,13 @@ class Predictor:
             queried, dropped = self._evaluator.apply_query(raw, self._query)
             encoded, reasons = self._encoders.encode(queried)
             reasons = pc.replace_with_mask(dropped, pc.is_null(dropped), reasons)
-        predicted = self.outputs.iloc[:0]
-        if len(encoded) and self._encoders.packer:
+        if not len(encoded):
+            predicted = self.outputs.iloc[:0]
+        elif self._encoders.packer:
             predicted = self._predict_documents(self._encoders.packer, encoded)
-        elif len(encoded):
+        else:
             predicted = self._predict({column.name: to_numpy(column, encoded[column.name].combine_chunks()) for column in self._columns})
-        if reasons.null_count < len(raw):
-            accepted = np.flatnonzero(reasons.is_null().to_numpy(zero_copy_only=False))
-            predicted = predicted.set_axis(accepted).reindex(range(len(raw)))
-        return predicted.assign(**{REFUSED: pd.Series(reasons.to_pylist(), dtype=object)})
+        return insert_refused(predicted.assign(**{REFUSED: pd.Series([None] * len(predicted), dtype=object)}), reasons)
 
     def _predict_documents(self, packer: Packer, encoded: pa.Table) -> pd.DataFrame:
         """Predictions for documents. Each is cut into its own windows, whose outputs are summed."""

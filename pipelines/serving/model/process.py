@@ -28,10 +28,8 @@ class ModelProcess:
     """A model that is loaded and verified, until `close`. It ends with the process that started it."""
 
     def __init__(self, folder: str | Path, takes: Takes = "rows", variables: Mapping[str, str] | None = None) -> None:
-        """Load the model in `folder`; `variables` are added to the environment.
-
-        Raises CorruptError if a file of the model was altered, and the LockstepError that loading it raises.
-        """
+        """Load the model in `folder`; `variables` are added to the environment. Raises CorruptError if a file of the model was altered, and
+        the LockstepError that loading it raises."""
         self._log = TemporaryFile()  # noqa: SIM115, `close` closes it
         self._process = subprocess.Popen(
             [sys.executable, "-P", str(Path(__file__).with_name("alone.py")), str(folder), takes],
@@ -55,18 +53,13 @@ class ModelProcess:
         except BaseException:
             self.close()
             raise
-        self.digest: str = self.about["digest"]
-        """SHA-256 of the weights."""
         self.rows_at_once: int | None = self.about.get("rows_at_once")
         """Rows of a batch beyond which predictions take much memory; None if there is no such number."""
         self.inputs, self.outputs = (pa.ipc.read_schema(pa.py_buffer(bytes.fromhex(self.about[name]))) for name in ("inputs", "outputs"))
 
     def predict(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Predictions and `refused`, one row per row. `rows` have the columns `inputs`, or numbers of other types, which are cast; a row
-        with a number that the model's type does not have is refused.
-
-        Raises SourceError if a column is missing or has another type.
-        """
+        with a number that the model's type does not have is refused. Raises SourceError if a column is missing or has another type."""
         if faults := misfits(self.inputs, schema_of_values(rows)):
             raise SourceError(f"the rows have {faults[0]}, which the model takes")
         table, unfit = fitting_rows(rows, self.inputs)

@@ -62,8 +62,7 @@ def input_example(manifest: Manifest) -> pd.DataFrame:
 def _mlflow_type(kind: pa.DataType) -> Any:
     """Numbers, booleans and texts are declared as `Any`: MLflow refuses integers for double, for long the floats that pandas uses for
     integers with NULL, and for string those that it uses for a column without a value; of booleans its server makes false from NULL and
-    true from 2. `fitting_rows` refuses other values. Elements of
-    arrays are declared likewise; MLflow accepts NULL only for such arrays."""
+    true from 2. `fitting_rows` refuses other values. Elements of arrays are declared likewise; MLflow accepts NULL only for such arrays."""
     if is_list(kind):
         return Array(_mlflow_type(kind.value_type) if is_list(kind.value_type) else AnyType())
     if is_number(kind) or is_text(kind):  # or a boolean
@@ -87,10 +86,8 @@ def set_csv_types(inputs: pa.Schema) -> None:
 
 
 def answer(predictor: Predictor, rows: pd.DataFrame) -> pd.DataFrame:
-    """Predictions, in a scoring server with None in place of NaN and ±∞, which JSON does not have.
-
-    Raises SourceError if a column is missing or of another sort; in a scoring server an MlflowException, which MLflow answers with 400.
-    """
+    """Predictions, in a scoring server with None in place of NaN and ±∞, which JSON does not have. Raises SourceError if a column is
+    missing or of another sort; in a scoring server an MlflowException, which MLflow answers with 400."""
     if not is_serving():
         return predictor.predict_frame(rows)
     try:

@@ -40,10 +40,6 @@ class SeriesInputs:
         """The columns that rows have with and without those of windows."""
         return [name for name in self.columns.names if name not in self.window_names]
 
-    @property
-    def all_columns(self) -> pa.Schema:
-        return pa.schema([*self.columns, *(field for field in self.schema if field.name not in self.columns.names)])
-
 
 def series_inputs(manifest: Manifest, columns: pa.Schema) -> SeriesInputs | None:
     """How to make the `columns` that features read from rows of series; None if no feature reads a column of windows."""
@@ -59,10 +55,7 @@ def series_inputs(manifest: Manifest, columns: pa.Schema) -> SeriesInputs | None
 
 def add_windows_to_rows(rows: pa.Table, inputs: SeriesInputs) -> tuple[pa.Table, pa.Array]:
     """The columns that the features read, of the rows with enough rows before them, in the order of `rows`. Also, for each of all rows, the
-    reason why it is not among them, or NULL.
-
-    Raises SourceError if a row has no place in its series.
-    """
+    reason why it is not among them, or NULL. Raises SourceError if a row has no place in its series."""
     windows = inputs.windows
     order, position = _sort(rows, windows)
     is_complete = position >= windows.rows_before
@@ -82,8 +75,7 @@ def add_windows_to_rows(rows: pa.Table, inputs: SeriesInputs) -> tuple[pa.Table,
 
 
 def _sort(rows: pa.Table, windows: WindowSettings) -> tuple[np.ndarray, np.ndarray]:
-    """The numbers of the rows, series after series and each in its order, and for each of these how many rows of its series are before
-    it."""
+    """The numbers of the rows, series after series and each in its order, and for each how many rows of its series are before it."""
     names = list(zip(*[rows[name].to_pylist() for name in windows.by], strict=True)) if windows.by else [()] * len(rows)
     numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
     series = np.array([numbers[name] for name in names], np.int64)

@@ -66,10 +66,8 @@ def rival(present: ModelVersion | None, past: Sequence[ModelVersion], run_id: st
 
 
 def champion_before(client: MlflowClient, uri: str, name: str, present: ModelVersion | None) -> ModelVersion | None:
-    """The champion before the present one; None if there was none. If the alias was moved or removed by hand, the last promoted one.
-
-    Raises TrackingError if that version is deleted.
-    """
+    """The champion before the present one; None if there was none. If the alias was moved or removed by hand, the last promoted one. Raises
+    TrackingError if that version is deleted."""
     past = promotion_history(client, uri, name)
     if present is None or not is_promoted(present, past):
         return next(reversed(past), None)
@@ -89,10 +87,8 @@ def champion_before(client: MlflowClient, uri: str, name: str, present: ModelVer
 def promote_model(
     client: MlflowClient, uri: str, name: str, source: str, run_id: str, expected: ModelVersion | None, tags: Mapping[str, str]
 ) -> ModelVersion:
-    """Register a version of the model at `source`, `models:/…`, and make it the champion in place of `expected`.
-
-    Raises TrackingError if another promotion is under way or was faster, or if MLflow does not answer.
-    """
+    """Register a version of the model at `source`, `models:/…`, and make it the champion in place of `expected`. Raises TrackingError if
+    another promotion is under way or was faster, or if MLflow does not answer."""
     mlflow.set_tracking_uri(uri)  # MLflow looks for the source there, and not where the client does
     with mlflow_errors(uri):
         try:
@@ -108,7 +104,7 @@ def promote_model(
         with mlflow_errors(uri):
             _check_turn(client, name, ticket, expected, start)
             client.set_registered_model_alias(name, CHAMPION, ticket.version)
-            if (champion := _alias(client, name)) != str(ticket.version):
+            if (champion := _champion_number(client, name)) != str(ticket.version):
                 client.set_model_version_tag(name, ticket.version, STATE, "withdrawn")
                 raise TrackingError(
                     f"version {ticket.version} of {name} was the champion, and version {champion or 'none'} was set in its place; run the "
@@ -130,7 +126,7 @@ def promote_model(
 
 def _check_turn(client: MlflowClient, name: str, ticket: ModelVersion, expected: ModelVersion | None, start: float) -> None:
     busy = [version for version in _earlier_pending(client, name, ticket) if is_alive(version.tags)]
-    champion = _alias(client, name)
+    champion = _champion_number(client, name)
     expected_champion = str(expected.version) if expected else ""
     reason = ""
     if busy:
@@ -144,7 +140,7 @@ def _check_turn(client: MlflowClient, name: str, ticket: ModelVersion, expected:
         raise TrackingError(f"version {ticket.version} of {name} does not become the champion: {reason}")
 
 
-def _alias(client: MlflowClient, name: str) -> str:
+def _champion_number(client: MlflowClient, name: str) -> str:
     """Number of the version with the alias; empty if there is none."""
     return str(client.get_registered_model(name).aliases.get(CHAMPION, ""))
 

@@ -31,8 +31,7 @@ Metric = Callable[[Floats], float]
 
 
 def class_metric(name: str, truth: NDArray[np.int64], probabilities: Floats) -> Metric:
-    """`auc` (of two classes) or `loss` of rows with these classes, shape (rows,), and predicted probabilities, shape
-    (rows, classes)."""
+    """`auc` (of two classes) or `loss` of rows with these classes, shape (rows,), and predicted probabilities, shape (rows, classes)."""
     if name == "auc":
         _, place = np.unique(probabilities[:, 1], return_inverse=True)
         second, first = truth == 1, truth != 1

@@ -79,21 +79,18 @@ class Judgement:
         return [str(condition) for condition in self.conditions if not condition.holds] + unchecked
 
     @property
-    def failed_gates(self) -> set[str]:
-        return {condition.gate for condition in self.conditions if not condition.holds}
-
-    @property
     def passed_gates(self) -> list[str]:
         """The gates of which every condition was checked and holds."""
-        gates = dict.fromkeys(condition.gate for condition in self.conditions)
-        return [gate for gate in gates if gate not in self.failed_gates | self.not_checked.keys()]
+        not_passed = self.not_checked.keys() | {condition.gate for condition in self.conditions if not condition.holds}
+        return [gate for gate in dict.fromkeys(condition.gate for condition in self.conditions) if gate not in not_passed]
 
     def __str__(self) -> str:
         not_checked = ", ".join(f"{gate} ({why})" for gate, why in self.not_checked.items())
         return f"held: {', '.join(self.passed_gates) or 'none'}; not checked: {not_checked or 'none'}"
 
     def record(self) -> dict[str, Any]:
-        states = {"held": self.passed_gates, "failed": sorted(self.failed_gates), "not_checked": self.not_checked}
+        failed = sorted({condition.gate for condition in self.conditions if not condition.holds})
+        states = {"held": self.passed_gates, "failed": failed, "not_checked": self.not_checked}
         return {"gates": [condition.record() for condition in self.conditions], **states, "measured": self.numbers}
 
 
@@ -109,14 +106,14 @@ def skip_reasons(settings: Registry, no_rival: str | None) -> dict[str, str]:
 
 def at_most(name: str, value: Value | None, bound: float, unit: str = "") -> Gate:
     """A gate that does not hold without a value, or if `value` is the reason why there is none."""
-    return Gate(name, not isinstance(value, str | None) and value <= bound, recordable(value), f"at most {bound:g}{unit}")
+    return Gate(name, not isinstance(value, str | None) and value <= bound, value_in_json(value), f"at most {bound:g}{unit}")
 
 
 def at_least(name: str, value: Value | None, bound: float) -> Gate:
-    return Gate(name, not isinstance(value, str | None) and value >= bound, recordable(value), f"at least {bound:g}")
+    return Gate(name, not isinstance(value, str | None) and value >= bound, value_in_json(value), f"at least {bound:g}")
 
 
-def recordable(value: Value | None) -> Value | None:
+def value_in_json(value: Value | None) -> Value | None:
     """The value as JSON can record it: a text in place of an undefined number."""
     return format_value(value) if isinstance(value, str) else value
 
@@ -134,10 +131,7 @@ def bounds(settings: Registry, metrics: Mapping[str, float], reasons: Mapping[st
 
 def test_rows(spark: SparkSession, config: Config, version: str, max_rows: int) -> tuple[pa.Table, Gate]:
     """The query's columns of at most `max_rows` rows of the test split, always the same rows in the same order, and the gate that the
-    sources are those of the `version`. If they are not, there are no rows.
-
-    Raises SourceError if a source changed during reading.
-    """
+    sources are those of the `version`. If they are not, there are no rows. Raises SourceError if a source changed during reading."""
     tables = raw_tables(config.source)
     before = collect_sources(config.source, tables, lambda table: table.state())
     is_deterministic = not analyse(spark, config, tables)
@@ -154,15 +148,15 @@ def test_rows(spark: SparkSession, config: Config, version: str, max_rows: int) 
 
 
 @dataclass(frozen=True)
-class Predictions:
+class PredictedRows:
     """Rows with their true values, and a model's predictions of them."""
 
     rows: pa.Table
     truth: NDArray[Any]
     table: pa.Table
 
-    def filter(self, mask: NDArray[np.bool_]) -> "Predictions":
-        return Predictions(self.rows.filter(pa.array(mask)), self.truth[mask], self.table.filter(pa.array(mask)))
+    def filter(self, mask: NDArray[np.bool_]) -> "PredictedRows":
+        return PredictedRows(self.rows.filter(pa.array(mask)), self.truth[mask], self.table.filter(pa.array(mask)))
 
 
 def check_slices(settings: Registry, names: list[str]) -> None:
@@ -197,14 +191,14 @@ def judge_predictions(
         judgement.add("latency", latency, "registry.latency_ms is not set")
         table, is_accepted = _predict(model, rows)
     truth, is_known = target.truth(rows)
-    predictions = Predictions(rows, truth, table).filter(is_accepted & is_known)
+    predictions = PredictedRows(rows, truth, table).filter(is_accepted & is_known)
     judgement.numbers = {"rows": len(predictions.truth)}
     if not len(predictions.truth):
         judgement.add("skew", [at_least("the number of test rows that the model predicts", 0, 1)], "")
         no_rival = None if champion is not None and settings.compare else no_check["champion"]
         judgement.not_checked |= dict.fromkeys(("champion", "slices"), "the model predicts no test row") | skip_reasons(settings, no_rival)
         return judgement
-    judgement.numbers[target.metric] = recordable(target.value(predictions.truth, predictions.table))
+    judgement.numbers[target.metric] = value_in_json(target.value(predictions.truth, predictions.table))
     judgement.add("skew", [] if logged is None else [_reproduces_logged_metric(target.skew, predictions, logged)], no_check["skew"])
     if champion is None or not settings.compare:
         judgement.add("champion", [], no_check["champion"])
@@ -214,7 +208,7 @@ def judge_predictions(
     return judgement
 
 
-def _reproduces_logged_metric(target: ComparisonTarget, predictions: Predictions, logged: float) -> Gate:
+def _reproduces_logged_metric(target: ComparisonTarget, predictions: PredictedRows, logged: float) -> Gate:
     value = target.metric_by_weights(predictions.truth, predictions.table)(np.ones(len(predictions.truth)))
     # A quantity has units: what is near follows them, down to the digits of its float32.
     absolute = 1e-3 if target.classes else 1e-5 * float(np.abs(predictions.truth).max(initial=0.0))
@@ -222,7 +216,7 @@ def _reproduces_logged_metric(target: ComparisonTarget, predictions: Predictions
     return Gate(f"{target.metric} of the model from raw rows", is_near, value, f"the run's test/{target.metric}, {logged:.6g},")
 
 
-def _is_no_worse(settings: Registry, target: ComparisonTarget, predictions: Predictions, champion: Path, numbers: dict[str, Any]) -> Gate:
+def _is_no_worse(settings: Registry, target: ComparisonTarget, predictions: PredictedRows, champion: Path, numbers: dict[str, Any]) -> Gate:
     """The gate of the comparison with the champion, on the rows that both models accept; `numbers` get its values."""
     with ModelProcess(champion, "query") as model:
         if faults := misfits(model.inputs, schema_of_values(predictions.rows)):
@@ -236,7 +230,7 @@ def _is_no_worse(settings: Registry, target: ComparisonTarget, predictions: Pred
     undefined = target.value(shared.truth, shared.table)
     if isinstance(undefined, str):
         condition = "a comparison with the champion (choose another registry.metric, or more test rows)"
-        return Gate(f"{target.metric} of the {rows} test rows", False, recordable(undefined), condition)
+        return Gate(f"{target.metric} of the {rows} test rows", False, value_in_json(undefined), condition)
     tables = shared.table, champion_table.filter(pa.array(is_accepted))
     candidate_metric, champion_metric = (target.metric_by_weights(shared.truth, table) for table in tables)
     comparison = bootstrap_comparison(
@@ -251,7 +245,7 @@ def _is_no_worse(settings: Registry, target: ComparisonTarget, predictions: Pred
     return Gate(name, comparison.lower >= -allowed, comparison.lower, f"at least {-allowed:.6g}")
 
 
-def _judge_slices(settings: Registry, target: ComparisonTarget, predictions: Predictions, judgement: Judgement) -> None:
+def _judge_slices(settings: Registry, target: ComparisonTarget, predictions: PredictedRows, judgement: Judgement) -> None:
     bound = at_least if target.is_higher_better else at_most
     gates, undefined = [], []
     numbers: dict[str, Any] = {}
@@ -262,7 +256,7 @@ def _judge_slices(settings: Registry, target: ComparisonTarget, predictions: Pre
                 continue
             part = predictions.filter(texts == text)
             value = target.value(part.truth, part.table)
-            numbers[f"{column} {text}"] = {"rows": rows, target.metric: recordable(value)}
+            numbers[f"{column} {text}"] = {"rows": rows, target.metric: value_in_json(value)}
             if isinstance(value, str):
                 undefined.append(f"{column} {text}")
             else:

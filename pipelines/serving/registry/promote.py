@@ -121,10 +121,8 @@ class Promotion:
 
 @driver_errors()
 def promote(config: Config, run_id: str) -> Promotion:
-    """Make the model of a run the champion if it passes every gate of `config.registry`.
-
-    Raises RefusedError with the gates that do not hold, TrackingError if another promotion is under way or was faster.
-    """
+    """Make the model of a run the champion if it passes every gate of `config.registry`. Raises RefusedError with the gates that do not
+    hold, TrackingError if another promotion is under way or was faster."""
     uri, name = config.tracking.uri, config.registry.model or config.name
     client = connect(uri)
     candidate = read_candidate(config, run_id)
