@@ -18,8 +18,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torchmetrics import Metric, MetricCollection
 
-from pipelines.applications.segmentation.metrics import MaskDetails, PixelShares, dice, foreground_dice, pixel_metrics, row_confusions
+from pipelines.applications.segmentation.mask_details import MaskDetails, PixelShares
 from pipelines.applications.segmentation.network import OverPixels, UNet
+from pipelines.applications.segmentation.pixel_metrics import dice, foreground_dice, pixel_metrics, row_confusions
 from pipelines.applications.segmentation.settings import SegmentationSettings as Settings
 from pipelines.config import TaskSettings
 from pipelines.config.messages.words import name_list
