@@ -14,14 +14,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torchmetrics import Metric, MetricCollection
 
-from pipelines.applications.forecasting.metrics import (
-    ErrorQuantiles,
-    ForecastDetails,
-    Future,
-    FutureQuantiles,
-    RepeatLast,
-    RepeatSeason,
-)
+from pipelines.applications.forecasting.forecast_details import ForecastDetails
+from pipelines.applications.forecasting.futures import Future, FutureQuantiles
+from pipelines.applications.forecasting.naive_forecasts import ErrorQuantiles, RepeatLast, RepeatSeason
 from pipelines.applications.forecasting.settings import ForecastingSettings as Settings
 from pipelines.config import TaskSettings
 from pipelines.config.messages.words import name_list
