@@ -30,6 +30,8 @@ class Mask(Encoder["MaskSettings"]):
     """uint8 classes of shape (height, width) or (right, front, up). Masks of another size, values without a class, and anything but PNG,
     NIfTI, raw bytes of that shape and arrays are refused."""
 
+    has_classes_in_values = True
+
     @classmethod
     def refusal(cls, settings: MaskSettings, kind: pa.DataType) -> str:
         if is_bytes(kind):
@@ -46,10 +48,6 @@ class Mask(Encoder["MaskSettings"]):
     @property
     def classes(self) -> tuple[str, ...]:
         return self.settings.classes
-
-    @property
-    def has_classes_in_values(self) -> bool:
-        return True
 
     def encode(self, *inputs: pa.Array) -> pa.Array:
         if not is_bytes(inputs[0].type):
@@ -75,9 +73,6 @@ class Mask(Encoder["MaskSettings"]):
     def decode(self, values: np.ndarray) -> np.ndarray:
         """The values of the files."""
         return self._values[values.astype(np.int64)]
-
-    def names(self, count: int) -> list[str]:
-        return list(self.classes)
 
     @property
     def _values(self) -> np.ndarray:

@@ -20,6 +20,11 @@ PAIRS_AT_ONCE = 2**16
 """Pairs that walk together, so that their numbers stay in a processor's cache."""
 _LEVELS_AT_ONCE = 3
 """Decisions between two looks at which pairs have arrived."""
+TREES_AT_ONCE = 64
+"""Trees of each output whose values are summed before they are added to the others."""
+_WEIGHTS = ("feature", "threshold", "missing_left", "is_set", "members", "left_child", "right_child", "value")
+_FACTS = ("gain", "rows")
+"""Of each node: what predictions need, and what the forest learned from."""
 
 
 class Nodes(NamedTuple):
@@ -72,10 +77,6 @@ def _find_leaves(nodes: Nodes, inputs: Tensor) -> Tensor:
     return leaves.view(rows, -1)
 
 
-TREES_AT_ONCE = 64
-"""Trees of each output whose values are summed before they are added to the others."""
-
-
 @dataclass(frozen=True)
 class Tree:
     """The nodes of a tree, each entry of shape (nodes,); the first is the root. The children of a leaf are the leaf itself."""
@@ -100,10 +101,6 @@ class Tree:
     """int64: training rows that reached the node."""
     depth: int
     """Number of decisions above the deepest leaf."""
-
-
-_WEIGHTS = ("feature", "threshold", "missing_left", "is_set", "members", "left_child", "right_child", "value")
-_FACTS = ("gain", "rows")
 
 
 def column_inputs(column: TensorColumn, terms: int) -> int:
