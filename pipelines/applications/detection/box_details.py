@@ -70,12 +70,12 @@ class BoxDetails(Details):
 
         def values(places: np.ndarray) -> dict[str, np.ndarray]:
             index = torch.from_numpy(places)
-            chosen = images[index.to(images.device)].cpu().float().numpy()
+            images_kept = images[index.to(images.device)].cpu().float().numpy()
             boxes = {
                 "true": np.stack([_pad(true[place]) for place in places]),
                 "predicted": np.stack([_pad(predicted[place]) for place in places]),
             }
-            return {"pictures": np.stack([_picture(image) for image in chosen]), "loss": losses[places], **boxes}
+            return {"pictures": np.stack([_picture(image) for image in images_kept]), "loss": losses[places], **boxes}
 
         self.pictures.offer(-np.nan_to_num(losses, nan=np.inf), rows, values)
 
@@ -108,13 +108,13 @@ def count_right(predicted: np.ndarray, true: np.ndarray, classes: int) -> np.nda
     """
     counts = np.zeros((3, classes), np.int64)
     for number in range(classes):
-        of_class, true_of_class = predicted[predicted[:, 0] == number], true[true[:, 0] == number]
-        ious = pairwise_iou(of_class[:, 1:5], true_of_class[:, 1:5])
-        for row in range(len(of_class)):
+        predicted_of_class, true_of_class = predicted[predicted[:, 0] == number], true[true[:, 0] == number]
+        ious = pairwise_iou(predicted_of_class[:, 1:5], true_of_class[:, 1:5])
+        for row in range(len(predicted_of_class)):
             if ious.shape[1] and ious[row].max() >= RIGHT:
                 ious[:, ious[row].argmax()] = -1
                 counts[2, number] += 1
-        counts[:2, number] = len(true_of_class), len(of_class)
+        counts[:2, number] = len(true_of_class), len(predicted_of_class)
     return counts
 
 

@@ -56,6 +56,9 @@ class Detection(Task):
                 "task.kind is detection, which takes one image (channels, height, width), of encoder image, and its boxes, of encoder "
                 f"boxes, but got {columns_text}"
             )
+        settings, (_, height, width) = self.settings, self.image.shape
+        self.size = height, width
+        self.map_size = -(-height // settings.stride), -(-width // settings.stride)  # convolutions with stride 2 round up
         fitted = data.encoders.get(self.boxes.name)
         size = tuple(fitted.feature.get("shape", self.size)) if fitted else self.size
         if size != self.size:
@@ -63,21 +66,8 @@ class Detection(Task):
                 f"dataset.target.{self.boxes.name}.shape is {list(size)}, but {self.image.name} has {list(self.size)} pixels, so that "
                 f"boxes would not lie on their objects; set it to {list(self.size)}"
             )
-        limits = self.settings
-        self.draws = bool(limits.flips or limits.zoom or limits.jitter)
-        self.views = Views(self.size, limits.flips, limits.zoom, limits.jitter)
-
-    @property
-    def size(self) -> tuple[int, int]:
-        """Height and width of the images."""
-        _, height, width = self.image.shape
-        return height, width
-
-    @property
-    def map_size(self) -> tuple[int, int]:
-        """Of the output: convolutions with stride 2 round up."""
-        height, width = (-(-length // self.settings.stride) for length in self.size)
-        return height, width
+        self.draws = bool(settings.flips or settings.zoom or settings.jitter)
+        self.views = Views(self.size, settings.flips, settings.zoom, settings.jitter)
 
     def check(self) -> None:
         if not has_library():

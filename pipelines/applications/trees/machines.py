@@ -45,12 +45,12 @@ def find_places(count: int) -> list[str]:
         for listener in listeners:
             listener.bind(("", 0))
         places = [(host, listener.getsockname()[1]) for listener in listeners]
-        every = [place for places_of_worker in all_gather_object(places) for place in places_of_worker]
+        places_of_all = [place for places_of_worker in all_gather_object(places) for place in places_of_worker]
     finally:  # once all have a port, so that none is given twice
         for listener in listeners:
             listener.close()
-    is_local = len({host for host, _ in every}) == 1
-    return [f"{'127.0.0.1' if is_local else host}:{port}" for host, port in every]
+    is_local = len({host for host, _ in places_of_all}) == 1
+    return [f"{'127.0.0.1' if is_local else host}:{port}" for host, port in places_of_all]
 
 
 def network_parameters(places: Sequence[str], rank: int, timeout_seconds: float) -> dict[str, Any]:
