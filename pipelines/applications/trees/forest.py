@@ -43,14 +43,6 @@ class Nodes(NamedTuple):
     """int64 of shape (trees,)."""
 
 
-def leaf_values(nodes: Nodes, inputs: Tensor) -> Tensor:
-    """The value of each row's leaf in each tree: float64 of shape (rows, trees), from float32 of shape (rows, inputs)."""
-    if not len(inputs):
-        return nodes.value.new_empty(0, len(nodes.roots))
-    rows_at_once = max(1, PAIRS_AT_ONCE // len(nodes.roots))
-    return torch.cat([nodes.value.take(_find_leaves(nodes, rows)) for rows in inputs.split(rows_at_once)])
-
-
 def _find_leaves(nodes: Nodes, inputs: Tensor) -> Tensor:
     """The node of each row's leaf in each tree: int64 of shape (rows, trees)."""
     rows, columns = inputs.shape
@@ -219,8 +211,11 @@ class Forest(nn.Module):
             roots = torch.arange(place.stop - first, device=self.feature.device) * self._nodes
             children = torch.stack([self.left_child[place], self.right_child[place]], 2) + roots[:, None, None]
             names = ("feature", "threshold", "missing_left", "is_set", "members", "value")
-            nodes = {name: getattr(self, name)[place].flatten(0, 1) for name in names}
-            yield leaf_values(Nodes(children=children.flatten(), roots=roots, **nodes), inputs)
+            flat = {name: getattr(self, name)[place].flatten(0, 1) for name in names}
+            nodes = Nodes(children=children.flatten(), roots=roots, **flat)
+            parts = inputs.split(max(1, PAIRS_AT_ONCE // len(roots))) if len(inputs) else ()
+            values = [nodes.value.take(_find_leaves(nodes, rows)) for rows in parts]
+            yield torch.cat(values) if values else nodes.value.new_empty(0, len(roots))
 
     def _leaf_values_of_graph(self, inputs: Tensor, trees: range) -> Tensor:
         """Leaf values of all trees at once: float64 of shape (rows, trees). Each row takes as many steps as the deepest tree has decisions:
