@@ -78,7 +78,17 @@ def find_volume_folders(contents: FolderContents) -> VolumeFolders | None:
     ]
     image, label, channel, files = max(choices, key=lambda choice: len(choice[3].pairs), default=("", "", "", None))
     if files is None or not files.pairs:
-        raise ConfigError(_missing_labels(contents, by_folder))
+        pictures = [file for file in contents.select_endings(IMAGES) if MASK_FOLDER.search(file.folder)]
+        if pictures:
+            raise ConfigError(
+                f"{contents.path}: the labels in {pictures[0].folder} are {pictures[0].ending} files, and their images volumes; save each "
+                "label as one NIfTI volume with the affine matrix of its image"
+            )
+        places = name_list([f"{len(files):,} such as {files[0].name}" for files in by_folder.values()][:3])
+        raise ConfigError(
+            f"{contents.path}: NIfTI volumes without labels ({places}); put volumes into a folder images and their labels into a folder "
+            "labels, each label with the name of its image"
+        )
     image_pattern = _name_pattern(contents.path, by_folder[image], channel)
     return VolumeFolders(image, label, channel, files, image_pattern, _name_pattern(contents.path, by_folder[label], ""))
 
@@ -105,20 +115,6 @@ def _name_pattern(path: str, files: Sequence[FoundFile], channel: str) -> str:
     return f"*{channel}{endings[0]}" if len(endings) == 1 else f"*{channel}{{{','.join(endings)}}}"
 
 
-def _missing_labels(contents: FolderContents, by_folder: dict[str, list[FoundFile]]) -> str:
-    pictures = [file for file in contents.select_endings(IMAGES) if MASK_FOLDER.search(file.folder)]
-    if pictures:
-        return (
-            f"{contents.path}: the labels in {pictures[0].folder} are {pictures[0].ending} files, and their images volumes; save each "
-            "label as one NIfTI volume with the affine matrix of its image"
-        )
-    places = name_list([f"{len(files):,} such as {files[0].name}" for files in by_folder.values()][:3])
-    return (
-        f"{contents.path}: NIfTI volumes without labels ({places}); put volumes into a folder images and their labels into a folder "
-        "labels, each label with the name of its image"
-    )
-
-
 def _choose_classes(contents: FolderContents, images: str, values: MaskValues) -> dict[str, Any]:
     """The settings `classes` and `values`, by the description beside the folders if it names all values in a way that a config can take.
     The background is 0, if labels have it."""
@@ -135,19 +131,6 @@ def _choose_classes(contents: FolderContents, images: str, values: MaskValues) -
         names = {}
     every_value = names or values.counts
     return name_classes(every_value, 0 if 0 in every_value else values.most_frequent, names)
-
-
-def _folder_doubts(contents: FolderContents, chosen: VolumeFolders) -> list[str]:
-    volumes = contents.select_endings(VOLUMES)
-    outside = [file for file in volumes if file.folder not in (chosen.images, chosen.labels)]
-    other_channels = [file for file in volumes if file.folder == chosen.images and not volume_name(file, chosen.channel)]
-    strangers = [file for file in contents.files if file.ending not in VOLUMES and not file.name.endswith(_DESCRIPTION)]
-    kinds = {
-        f"files in other folders than {chosen.images} and {chosen.labels}": outside,
-        f"files of other channels than {chosen.channel}": other_channels,
-        "files that are no volumes": strangers,
-    }
-    return [f"{kind} are left out: {len(files):,}, such as {files[0].name}" for kind, files in kinds.items() if files]
 
 
 def draft_volumes(request: Request) -> Draft | None:
@@ -191,7 +174,7 @@ def draft_volumes(request: Request) -> Draft | None:
             f"{show_count(rows, 'volume')} with labels of {len(label['classes'])} classes.",
             "Reading them needs nibabel: pip install 'lockstep-pipelines[medical]'",
         ),
-        assumptions=(*_folder_doubts(contents, folders), *_doubts(label, grid, unread=rows - len(labels))),
+        assumptions=tuple(_doubts(contents, folders, label, grid, unread=rows - len(labels))),
     )
     return draft_annotated(request, annotated)
 
@@ -250,9 +233,19 @@ def _fault(contents: FolderContents, pair: FilePair, image: dict[str, Any], labe
     return f"label: {fault}" if fault else ""
 
 
-def _doubts(label: dict[str, Any], grid: VolumeGrid, unread: int) -> list[str]:
+def _doubts(contents: FolderContents, folders: VolumeFolders, label: dict[str, Any], grid: VolumeGrid, unread: int) -> list[str]:
+    volumes = contents.select_endings(VOLUMES)
+    outside = [file for file in volumes if file.folder not in (folders.images, folders.labels)]
+    other_channels = [file for file in volumes if file.folder == folders.images and not volume_name(file, folders.channel)]
+    strangers = [file for file in contents.files if file.ending not in VOLUMES and not file.name.endswith(_DESCRIPTION)]
+    kinds = {
+        f"files in other folders than {folders.images} and {folders.labels}": outside,
+        f"files of other channels than {folders.channel}": other_channels,
+        "files that are no volumes": strangers,
+    }
+    doubts = [f"{kind} are left out: {len(files):,}, such as {files[0].name}" for kind, files in kinds.items() if files]
     background, names = label["values"][0], label["classes"]
-    doubts = [f"the value {background} of labels is taken for the background: classes begin with it"]
+    doubts.append(f"the value {background} of labels is taken for the background: classes begin with it")
     if any(name == f"value_{value}" or name == "foreground" for name, value in zip(names, label["values"], strict=True)):
         doubts.append("no dataset.json names all values of labels: give the classes their names in dataset.target.label.classes")
         if unread:
