@@ -71,11 +71,12 @@ class BoxDetails(Details):
         def values(places: np.ndarray) -> dict[str, np.ndarray]:
             index = torch.from_numpy(places)
             images_kept = images[index.to(images.device)].cpu().float().numpy()
-            boxes = {
+            return {
+                "pictures": np.stack([_picture(image) for image in images_kept]),
+                "loss": losses[places],
                 "true": np.stack([_pad(true[place]) for place in places]),
                 "predicted": np.stack([_pad(predicted[place]) for place in places]),
             }
-            return {"pictures": np.stack([_picture(image) for image in images_kept]), "loss": losses[places], **boxes}
 
         self.pictures.offer(-np.nan_to_num(losses, nan=np.inf), rows, values)
 
