@@ -1,4 +1,4 @@
-"""What a network learns from the boxes of a row, and the loss of the row.
+"""The targets that a network learns from the boxes of a row, and the loss of the row.
 
 As in CenterNet (Zhou et al. 2019), the middle of an object is a peak of the heat of its class, a Gaussian. As in TTFNet (Liu et al. 2020),
 its width and height follow those of the box, and all cells near the middle learn the box, with the weight of a Gaussian. Each of these
