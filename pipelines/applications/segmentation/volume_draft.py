@@ -71,7 +71,7 @@ def find_volume_folders(contents: FolderContents) -> VolumeFolders | None:
         by_folder[file.folder].append(file)
     labels = [folder for folder in sorted(by_folder) if MASK_FOLDER.search(folder.rpartition("/")[2])]
     choices = [
-        (image, label, channel, pair_files(_find_names(by_folder[image], channel), _find_names(by_folder[label])))
+        (image, label, channel, pair_files(_files_by_name(by_folder[image], channel), _files_by_name(by_folder[label])))
         for label in labels
         for image in sorted(by_folder.keys() - set(labels) - {""})
         for channel in CHANNELS
@@ -104,7 +104,7 @@ def name_expression(channel: str) -> str:
     return f"regexp_extract(path, '([^/]+){channel}[.](?i:nii([.]gz)?)$', 1)"
 
 
-def _find_names(files: Sequence[FoundFile], channel: str = "") -> dict[str, FoundFile]:
+def _files_by_name(files: Sequence[FoundFile], channel: str = "") -> dict[str, FoundFile]:
     return {name: file for file in files if (name := volume_name(file, channel))}
 
 
