@@ -144,14 +144,7 @@ def draft_volumes(request: Request) -> Draft | None:
     grids = _read_grids(contents, [image for image, _ in folders.files.pairs])
     voxels = float(np.median([np.prod(grid.shape) for grid in grids]))
     labels = spread(folders.files.pairs, _sample_size(voxels, LABEL_VOXELS, LEAST_LABELS, MOST_LABELS))
-    values = count_values(
-        request.data,
-        ((label.name, _read(contents, label)) for _, label in labels),
-        "label",
-        _read_label,
-        "save labels as NIfTI volumes with a whole number for each class",
-        MOST_CLASSES,
-    )
+    values = _count_label_values(contents, [label for _, label in labels])
     grid = choose_grid(grids)
     size: dict[str, Any] = {"shape": list(grid.shape), **({"spacing": list(grid.spacing)} if grid.spacing else {})}
     image = {"encoder": "volume", **size}
@@ -207,6 +200,17 @@ def _read_grids(contents: FolderContents, files: Sequence[FoundFile]) -> list[Gr
             "three axes with an orientation, or remove them"
         )
     return grids
+
+
+def _count_label_values(contents: FolderContents, labels: Sequence[FoundFile]) -> MaskValues:
+    return count_values(
+        contents.path,
+        ((label.name, _read(contents, label)) for label in labels),
+        "label",
+        _read_label,
+        "save labels as NIfTI volumes with a whole number for each class",
+        MOST_CLASSES,
+    )
 
 
 def _read_label(content: bytes) -> np.ndarray:
