@@ -389,13 +389,13 @@ def bomb(folder: Path, rows_per_group: int) -> Any:
 
 def numbers(folder: Path, shape: tuple[int, ...] = (3,), values: bytes = b"abc", cut_to: int | None = None, kind: Any = None) -> Any:
     path = write(folder, "x", idx(0x08, shape, values)[:cut_to])
-    return list(read_columns([path], pa.schema({"value": kind or pa.int32()}), "row"))
+    return list(read_columns([path], pa.schema({"value": kind or pa.int32()})))
 
 
 def files_of_rows(folder: Path, *counts: int) -> Any:
     """A table of idx files, a column each."""
     paths = [write(folder, str(rows), idx(0x08, (rows,), bytes(rows))) for rows in counts]
-    return list(read_columns(paths, pa.schema([(f"column_{number}", pa.int32()) for number in range(len(counts))]), "row"))
+    return list(read_columns(paths, pa.schema([(f"column_{number}", pa.int32()) for number in range(len(counts))])))
 
 
 def idx_reader(*columns: str) -> Any:

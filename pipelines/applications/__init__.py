@@ -4,6 +4,6 @@ No other room names one: each finds the modules that it knows by name (`config.s
 tasks, formats and strategies; `draft` and `trial` for `lockstep init`; `figures` for the page of a run.
 
 What only the application itself knows has the same name in each: `encoders`; `task`, with the network, unless that has the file `network`;
-`metrics`, with the details of an evaluation and predictions without a network; `answers`, predictions without torch. Tests that concern one
+`…_details`, of an evaluation, and predictions without a network to compare with; `answers`, predictions without torch. Tests of one
 application alone are in the folder of its name in tests/applications.
 """

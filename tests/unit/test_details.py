@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from pipelines.applications.forecasting.metrics import ForecastDetails, Future, FutureQuantiles
+from pipelines.applications.forecasting.forecast_details import ForecastDetails
+from pipelines.applications.forecasting.futures import Future, FutureQuantiles
 from pipelines.applications.forecasting.settings import ForecastingSettings
 from pipelines.applications.language.settings import LanguageSettings
 from pipelines.applications.language.task import WindowDetails

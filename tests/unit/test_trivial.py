@@ -17,7 +17,7 @@ from test_tasks_rows import CASES
 from test_values import Points, values
 from trainings import characters, open_dataset, training
 
-from pipelines.applications.forecasting.metrics import RepeatSeason
+from pipelines.applications.forecasting.naive_forecasts import RepeatSeason
 from pipelines.config.train.train import Train
 from pipelines.data.versions.schema import FIRST
 from pipelines.report.page_parts import training_charts

@@ -2,13 +2,13 @@
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from pipelines.applications.detection.encoders import Boxes, read_voc
+from pipelines.applications.detection.encoders import Box, Boxes, read_voc
 from pipelines.applications.detection.settings import MOST_BOXES, BoxesSettings
 from pipelines.data.features.media_files import UnreadableError
 from pipelines.data.sources.spark_sql import sql_text
@@ -30,64 +30,81 @@ from pipelines.init.media.images import (
     train_settings,
 )
 
-LARGEST_SIDE = 320
-SMALL_SIDE = 16
-"""Pixels of the encoded image. If the shorter side of half of the boxes is below, the output has a cell for 4 pixels instead of 8."""
+LARGEST_SIDE, SMALL_SIDE = 320, 16
+"""Pixels of the encoded image. If the shorter side of half of the boxes is below the second, the output has a cell for 4 pixels instead
+of 8."""
+MOST_FILES, MOST_VOC_IMAGES, MOST_COCO_IMAGES = 5_000, 100, 100
+"""The most XML files that are read for classes, and the most images whose boxes are compared with them."""
+MOST_BYTES = 256 * 2**20
+"""The largest file of annotations that is read, since all of it is in memory."""
+_XML = (".xml",)
+_SPLITS = ("train", "validation", "test")
+_KEYS = ("images", "annotations", "categories")
+_COCO_QUERY = """\
+WITH annotation AS (SELECT explode(annotations) AS of FROM labels),
+  category AS (SELECT explode(categories) AS of FROM labels),
+  picture AS (SELECT explode(images) AS of FROM labels),
+  boxed AS (
+    SELECT annotation.of.image_id, sort_array(collect_list(named_struct('class', category.of.name,
+      'left', annotation.of.bbox[0], 'top', annotation.of.bbox[1],
+      'right', annotation.of.bbox[0] + annotation.of.bbox[2], 'bottom', annotation.of.bbox[1] + annotation.of.bbox[3],
+      'image_width', picture.of.width, 'image_height', picture.of.height))) AS boxes
+    FROM annotation LEFT JOIN category ON category.of.id = annotation.of.category_id
+    LEFT JOIN picture ON picture.of.id = annotation.of.image_id{condition} GROUP BY annotation.of.image_id)
+SELECT element_at(split(picture.of.file_name, '/'), -1) AS name, files.content AS image, coalesce(boxed.boxes, array()) AS boxes
+FROM picture LEFT JOIN (SELECT element_at(split(path, '/'), -1) AS name, content FROM files) AS files
+  ON files.name = element_at(split(picture.of.file_name, '/'), -1)
+LEFT JOIN boxed ON boxed.image_id = picture.of.id"""
 
 
 def draft_objects(
     request: Request,
     images: SampledFiles,
+    *,
     source: dict[str, Any],
-    boxes: dict[str, Any],
-    class_names: dict[str, list[str]],
-    sides: Sequence[float],
+    values: Mapping[str, Any],
+    boxes: Mapping[str, Sequence[Box]],
     rows: int,
     splits: Sequence[str] = (),
 ) -> Draft:
-    """The draft for images with boxes, which are those of a sample, as the encoder takes them, and the class of each, by the name of the
-    image. `sides` are the shorter sides of boxes in pixels of their files. Raises ConfigError if there is no box."""
-    classes = Counter(name for names in class_names.values() for name in names)
+    """The draft for images with `boxes`, by the names of the images and in pixels of their files; `values` are those of a sample, as the
+    encoder takes them. A box without a class has no name. Raises ConfigError if no box has one."""
+    class_names = [[box.name for box in boxes_of_image if box.name] for boxes_of_image in boxes.values()]
+    classes = Counter(name for names in class_names for name in names)
     if not classes:
         raise ConfigError(f"{request.data}: none of the {rows} images has a box; add boxes, or name another folder")
     look = look_at_images(request.data, images)
     size = scale_size(look.height, look.width, LARGEST_SIDE)
-    most_boxes = max(map(len, class_names.values()))
+    most_boxes = max(map(len, class_names))
     room = min(MOST_BOXES, most_boxes + max(5, most_boxes // 4))  # for a quarter more boxes than an image of the sample has
     encoder = {"encoder": "boxes", "shape": list(size), "classes": sorted(classes), "most": room, "image": "image"}
+    encoder_reason = f"at most {most_boxes} boxes in one of {len(boxes):,} images, with {len(classes)} classes"
     encode, contents = Boxes(BoxesSettings(**encoder), {}), {file.stem: file for file in images.files}
-    faults = [encode.fault(value, images.read(contents[name])) for name, value in boxes.items()]
-    faults = [f"boxes: {fault}" for fault in faults if fault]
-    median_side = median(sides) * size[0] / look.height
-    task = {"kind": "detection", "stride": 4 if median_side < SMALL_SIDE else 8, "flips": [1], "zoom": 0.3, "jitter": 0.2}
+    faults = [encode.fault(value, images.read(contents[name])) for name, value in values.items()]
     listed = ", ".join(f"{name} ({count:,})" for name, count in classes.most_common(5)) + (", …" if len(classes) > 5 else "")
-    return draft_annotated(
-        request,
-        AnnotatedImages(
-            noun="images",
-            unit="boxes",
-            source=source,
-            image=image_choice(look, (3, *size), LARGEST_SIDE),
-            annotation=ChosenSettings(
-                encoder, f"at most {most_boxes} boxes in one of {len(class_names):,} images, with {len(classes)} classes"
-            ),
-            task=ChosenSettings(task, f"half of the boxes have a shorter side of less than {median_side:.0f} pixels, as encoded"),
-            train=train_settings(rows, images=10_000, most_epochs=60, batch=8, rate=2e-3),
-            rows=AnnotatedRows(rows, max(1, len(boxes)), faults),
-            splits=splits,
-            introduction=(
-                f"{rows:,} images with boxes of {len(classes)} classes: {listed}.",
-                "Training needs faster-coco-eval: pip install 'lockstep-pipelines[detection]'",
-            ),
+    annotated = AnnotatedImages(
+        noun="images",
+        unit="boxes",
+        source=source,
+        image=image_choice(look, (3, *size), LARGEST_SIDE),
+        annotation=ChosenSettings(encoder, encoder_reason),
+        task=_choose_task(boxes, size[0], look.height),
+        train=train_settings(rows, images=10_000, most_epochs=60, batch=8, rate=2e-3),
+        rows=AnnotatedRows(rows, max(1, len(values)), [f"boxes: {fault}" for fault in faults if fault]),
+        splits=splits,
+        introduction=(
+            f"{rows:,} images with boxes of {len(classes)} classes: {listed}.",
+            "Training needs faster-coco-eval: pip install 'lockstep-pipelines[detection]'",
         ),
     )
+    return draft_annotated(request, annotated)
 
 
-MOST_FILES = 5_000
-"""The most XML files that are read for classes."""
-MOST_VOC_IMAGES = 100
-"""The most images whose boxes are compared with them."""
-_XML = (".xml",)
+def _choose_task(boxes: Mapping[str, Sequence[Box]], encoded_height: int, height: int) -> ChosenSettings:
+    edges = [box.edges for boxes_of_image in boxes.values() for box in boxes_of_image]
+    side = median(min(right - left, bottom - top) for left, top, right, bottom in edges) * encoded_height / height
+    task = {"kind": "detection", "stride": 4 if side < SMALL_SIDE else 8, "flips": [1], "zoom": 0.3, "jitter": 0.2}
+    return ChosenSettings(task, f"half of the boxes have a shorter side of less than {side:.0f} pixels, as encoded")
 
 
 def draft_voc(request: Request) -> Draft | None:
@@ -105,10 +122,9 @@ def draft_voc(request: Request) -> Draft | None:
     annotations = {}
     for file in boxes.sample:
         with suppress(UnreadableError):  # ETL quarantines it
-            annotations[file.stem] = read_voc(boxes.read(file))
+            annotations[file.stem] = read_voc(boxes.read(file)).boxes
     stems = {file.stem for file in images.files}
     lists = _split_lists(contents, stems)
-    sides = [min(box.edges[2] - box.edges[0], box.edges[3] - box.edges[1]) for read in annotations.values() for box in read.boxes]
     tables = {"images": images.settings, "boxes": boxes.settings}
     if lists:
         names = ",".join(file.stem for file in lists)
@@ -117,12 +133,11 @@ def draft_voc(request: Request) -> Draft | None:
     return draft_objects(
         request,
         images,
-        {"tables": tables, "query": _query(lists)},
-        {file.stem: boxes.read(file) for file in spread(files, MOST_VOC_IMAGES) if file.stem in stems},
-        {name: [box.name for box in annotation.boxes] for name, annotation in annotations.items()},
-        sides,
+        source={"tables": tables, "query": _voc_query(lists)},
+        values={file.stem: boxes.read(file) for file in spread(files, MOST_VOC_IMAGES) if file.stem in stems},
+        boxes=annotations,
         rows=sum(len(_lines(contents, file)) for file in lists) if lists else len({file.stem for file in files} & stems),
-        splits=[split for split in ("train", "validation", "test") if split in {SPLITS[file.stem.lower()] for file in lists}],
+        splits=[SPLITS[file.stem.lower()] for file in lists],
     )
 
 
@@ -134,7 +149,7 @@ def _split_lists(contents: FolderContents, stems: set[str]) -> list[FoundFile]:
         if split and (names := _lines(contents, file)) and 2 * len(stems & set(names)) > len(names):
             by_folder.setdefault(file.folder, {}).setdefault(split, file)
     lists = next((by_folder[folder] for folder in sorted(by_folder) if "train" in by_folder[folder]), {})
-    return [lists[split] for split in ("train", "validation", "test") if split in lists] if len(lists) > 1 else []
+    return [lists[split] for split in _SPLITS if split in lists] if len(lists) > 1 else []
 
 
 def _lines(contents: FolderContents, file: FoundFile) -> list[str]:
@@ -142,7 +157,7 @@ def _lines(contents: FolderContents, file: FoundFile) -> list[str]:
     return [line.strip() for line in text.splitlines() if line.strip()]
 
 
-def _query(lists: list[FoundFile]) -> str:
+def _voc_query(lists: list[FoundFile]) -> str:
     images, boxes = (f"(SELECT {STEM} AS name, content FROM {table}) AS {table}" for table in ("images", "boxes"))
     columns = "SELECT name, images.content AS image, boxes.content AS boxes"
     if not lists:
@@ -150,27 +165,6 @@ def _query(lists: list[FoundFile]) -> str:
     cases = " ".join(f"WHEN {sql_text(f'{file.stem}.txt')} THEN {sql_text(SPLITS[file.stem.lower()])}" for file in lists)
     names = f"(SELECT trim(value) AS name, CASE file {cases} END AS split\n  FROM splits WHERE trim(value) <> '') AS splits"
     return f"{columns}, split\nFROM {names}\nLEFT JOIN {images} USING (name)\nLEFT JOIN {boxes} USING (name)"
-
-
-MOST_BYTES = 256 * 2**20
-"""The largest file of annotations that is read, since all of it is in memory."""
-MOST_COCO_IMAGES = 100
-_KEYS = ("images", "annotations", "categories")
-_QUERY = """\
-WITH annotation AS (SELECT explode(annotations) AS of FROM labels),
-  category AS (SELECT explode(categories) AS of FROM labels),
-  picture AS (SELECT explode(images) AS of FROM labels),
-  boxed AS (
-    SELECT annotation.of.image_id, sort_array(collect_list(named_struct('class', category.of.name,
-      'left', annotation.of.bbox[0], 'top', annotation.of.bbox[1],
-      'right', annotation.of.bbox[0] + annotation.of.bbox[2], 'bottom', annotation.of.bbox[1] + annotation.of.bbox[3],
-      'image_width', picture.of.width, 'image_height', picture.of.height))) AS boxes
-    FROM annotation LEFT JOIN category ON category.of.id = annotation.of.category_id
-    LEFT JOIN picture ON picture.of.id = annotation.of.image_id{condition} GROUP BY annotation.of.image_id)
-SELECT element_at(split(picture.of.file_name, '/'), -1) AS name, files.content AS image, coalesce(boxed.boxes, array()) AS boxes
-FROM picture LEFT JOIN (SELECT element_at(split(path, '/'), -1) AS name, content FROM files) AS files
-  ON files.name = element_at(split(picture.of.file_name, '/'), -1)
-LEFT JOIN boxed ON boxed.image_id = picture.of.id"""
 
 
 def draft_coco(request: Request) -> Draft | None:
@@ -188,8 +182,9 @@ def draft_coco(request: Request) -> Draft | None:
     if folder is None:
         raise ConfigError(f"{request.data}: {file.name} names {len(stems):,} images, and no folder has half of them; add the images")
     images = folder_table(contents, folder, files_in(contents, folder, IMAGES))
-    boxes = _boxes_by_image(values)
-    condition, crowd = (" WHERE annotation.of.iscrowd = 0", ", iscrowd int") if _has_crowds(values) else ("", "")
+    structs = _structs_by_image(values)
+    has_crowds = any(annotation.get("iscrowd") for annotation in values["annotations"])
+    condition, crowd = (" WHERE annotation.of.iscrowd = 0", ", iscrowd int") if has_crowds else ("", "")
     schema = (
         "images array<struct<id bigint, file_name string, width int, height int>>, categories array<struct<name string, id bigint>>, "
         f"annotations array<struct<image_id bigint, category_id bigint, bbox array<double>{crowd}>>"
@@ -199,10 +194,15 @@ def draft_coco(request: Request) -> Draft | None:
     return draft_objects(
         request,
         images,
-        {"tables": {"files": images.settings, "labels": labels}, "query": _QUERY.format(condition=condition)},
-        {name: boxes[name] for name in spread(sorted(boxes.keys() & names), MOST_COCO_IMAGES)},
-        {name: [box["class"] for box in of_image if box["class"]] for name, of_image in boxes.items()},
-        [min(box["right"] - box["left"], box["bottom"] - box["top"]) for of_image in boxes.values() for box in of_image],
+        source={"tables": {"files": images.settings, "labels": labels}, "query": _COCO_QUERY.format(condition=condition)},
+        values={name: structs[name] for name in spread(sorted(structs.keys() & names), MOST_COCO_IMAGES)},
+        boxes={
+            name: [
+                Box(struct["class"] or "", (struct["left"], struct["top"], struct["right"], struct["bottom"]))
+                for struct in structs_of_image
+            ]
+            for name, structs_of_image in structs.items()
+        },
         rows=len(stems & names),
     )
 
@@ -236,18 +236,14 @@ def _has_boxes(values: dict[str, Any]) -> bool:
     )
 
 
-def _has_crowds(values: dict[str, Any]) -> bool:
-    return any(annotation.get("iscrowd") for annotation in values["annotations"])
-
-
-def _boxes_by_image(values: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
+def _structs_by_image(values: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
     """The boxes of each image, by its name without an ending, as the query makes them."""
     names = {category["id"]: str(category["name"]) for category in values["categories"]}
     by_image = defaultdict(list)
     for annotation in values["annotations"]:
         if not annotation.get("iscrowd"):
             by_image[annotation["image_id"]].append(annotation)
-    boxes = {}
+    structs_by_image = {}
     for image in values["images"]:
         structs = []
         for annotation in by_image[image["id"]]:
@@ -255,8 +251,8 @@ def _boxes_by_image(values: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
             edges = {"left": x, "top": y, "right": x + width, "bottom": y + height}
             size = {"image_width": image.get("width"), "image_height": image.get("height")}
             structs.append({"class": names.get(annotation["category_id"]), **edges, **size})
-        boxes[Path(image["file_name"]).stem] = structs
-    return boxes
+        structs_by_image[Path(image["file_name"]).stem] = structs
+    return structs_by_image
 
 
 DRAFTERS = (draft_voc, draft_coco)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from xml.etree.ElementTree import Element, TreeBuilder
+from xml.parsers.expat import ExpatError, ParserCreate
 
 import numpy as np
 import pyarrow as pa
@@ -19,15 +22,33 @@ from pipelines.data.versions.schema import Role, TensorColumn
 
 if TYPE_CHECKING:
     from pipelines.applications.detection.settings import BoxesSettings
-from dataclasses import dataclass
-from xml.etree.ElementTree import Element, TreeBuilder
-from xml.parsers.expat import ExpatError, ParserCreate
 
 EDGES = ("left", "top", "right", "bottom")
 SIZE = ("image_width", "image_height")
 """Fields that a struct may have besides: the pixels of the image that its box was drawn on."""
 OUTSIDE = 1.0
 """Pixels of the image by which a box may lie outside; it is cut off there."""
+MOST_BYTES, _MOST_DEPTH = 4 * 2**20, 16
+"""The largest file, and its most elements inside each other, that are read: a larger one is no annotation."""
+VOC_EDGES = ("xmin", "ymin", "xmax", "ymax")
+Edges = tuple[float, float, float, float]
+"""Left, top, right, bottom."""
+
+
+@dataclass(frozen=True)
+class Box:
+    """A box in pixels of its image, from 0 at the left and at the top."""
+
+    name: str
+    """Of its class."""
+    edges: Edges
+
+
+@dataclass(frozen=True)
+class Annotation:
+    size: tuple[int, int] | None
+    """Width and height of the image, if the file names them."""
+    boxes: list[Box]
 
 
 class Boxes(Encoder["BoxesSettings"]):
@@ -70,12 +91,7 @@ class Boxes(Encoder["BoxesSettings"]):
 
     def _boxes(self, content: Any, image: Any = None) -> np.ndarray:
         """Boxes of shape (boxes, 5). Raises UnreadableError with the reason why there are none."""
-        if content is None:
-            raise UnreadableError("")
-        if isinstance(content, str):
-            annotation = read_voc(content.encode(), "utf-8")
-        else:
-            annotation = read_voc(content) if isinstance(content, bytes) else _read_structs(content)
+        annotation = _read_annotation(content)
         height, width = self.settings.shape
         size = annotation.size or (width, height)
         if self.settings.image:
@@ -90,17 +106,16 @@ class Boxes(Encoder["BoxesSettings"]):
             raise UnreadableError(f"it is for {extent_text(size)} pixels")
         if len(annotation.boxes) > self.settings.most:
             raise UnreadableError(f"it has {len(annotation.boxes)} boxes, and there is room for {self.settings.most}; raise most")
-        boxes = [(self._class_number(box.name), *_cut(box, size)) for box in annotation.boxes]
+        boxes = []
+        for box in annotation.boxes:
+            if box.name not in self.settings.classes:
+                raise UnreadableError(f"the class {box.name[:40] or 'without a name'} is none of {list(self.settings.classes)}")
+            boxes.append((self.settings.classes.index(box.name), *_cut(box, size)))
         scale = [1, width / size[0], height / size[1], width / size[0], height / size[1]]
         scaled = (np.array(sorted(boxes), np.float64).reshape(-1, 5) * scale).astype(np.float32)
         if (scaled[:, 1:3] >= scaled[:, 3:]).any():
             raise UnreadableError("a box has no area")
         return scaled
-
-    def _class_number(self, name: str) -> int:
-        if name not in self.settings.classes:
-            raise UnreadableError(f"the class {name[:40] or 'without a name'} is none of {list(self.settings.classes)}")
-        return self.settings.classes.index(name)
 
 
 def _as_shown(annotation: Annotation, frame: Frame) -> Annotation:
@@ -121,19 +136,27 @@ def _as_shown(annotation: Annotation, frame: Frame) -> Annotation:
     return Annotation(frame.shown, [Box(box.name, turn(*box.edges)) for box in annotation.boxes])
 
 
+def _read_annotation(content: Any) -> Annotation:
+    if content is None:
+        raise UnreadableError("")
+    if isinstance(content, str):
+        return read_voc(content.encode(), "utf-8")
+    return read_voc(content) if isinstance(content, bytes) else _read_structs(content)
+
+
 def _read_structs(values: Sequence[Mapping[str, Any] | None]) -> Annotation:
     boxes, sizes = [], set[Size]()
     for number, value in enumerate(values, 1):
-        named = value or {}
-        if all(named.get(name) is not None for name in SIZE):
-            sizes.add((int(named[SIZE[0]]), int(named[SIZE[1]])))
-        edges = tuple(float("nan") if named.get(edge) is None else float(named[edge]) for edge in EDGES)
-        if named.get("class") is None or not np.isfinite(edges).all():
+        fields = value or {}
+        if all(fields.get(name) is not None for name in SIZE):
+            sizes.add((int(fields[SIZE[0]]), int(fields[SIZE[1]])))
+        edges = tuple(float("nan") if fields.get(edge) is None else float(fields[edge]) for edge in EDGES)
+        if fields.get("class") is None or not np.isfinite(edges).all():
             raise UnreadableError(f"box {number} lacks its class, or a number")
         low_x, low_y, high_x, high_y = edges
         if not (low_x < high_x and low_y < high_y):
             raise UnreadableError(f"box {number} has no area: {low_x:g} to {high_x:g}, {low_y:g} to {high_y:g}")
-        boxes.append(Box(str(named["class"]), (low_x, low_y, high_x, high_y)))
+        boxes.append(Box(str(fields["class"]), (low_x, low_y, high_x, high_y)))
     if len(sizes) > 1:
         raise UnreadableError(f"its boxes are for images of {' and '.join(map(extent_text, sorted(sizes)))} pixels")
     return Annotation(next(iter(sizes), None), boxes)
@@ -151,29 +174,6 @@ def _cut(box: Box, size: Size) -> list[float]:
     return edges
 
 
-MOST_BYTES = 4 * 2**20
-_MOST_DEPTH = 16
-_EDGES = ("xmin", "ymin", "xmax", "ymax")
-Edges = tuple[float, float, float, float]
-"""Left, top, right, bottom."""
-
-
-@dataclass(frozen=True)
-class Box:
-    """A box in pixels of its image, from 0 at the left and at the top."""
-
-    name: str
-    """Of its class."""
-    edges: Edges
-
-
-@dataclass(frozen=True)
-class Annotation:
-    size: tuple[int, int] | None
-    """Width and height of the image, if the file names them."""
-    boxes: list[Box]
-
-
 def read_voc(content: bytes, encoding: str | None = None) -> Annotation:
     """The boxes of a file, whose pixels are counted from 1, and of which the last one is inside.
 
@@ -186,7 +186,7 @@ def read_voc(content: bytes, encoding: str | None = None) -> Annotation:
     boxes = []
     for number, element in enumerate(root.findall("object"), 1):
         name = (element.findtext("name") or "").strip()
-        low_x, low_y, high_x, high_y = (_number(element, f"bndbox/{edge}", f"object {number}") for edge in _EDGES)
+        low_x, low_y, high_x, high_y = (_number(element, f"bndbox/{edge}", f"object {number}") for edge in VOC_EDGES)
         if not (low_x < high_x and low_y < high_y):
             raise UnreadableError(f"object {number} has no area: {low_x:g} to {high_x:g}, {low_y:g} to {high_y:g}")
         boxes.append(Box(name, (low_x - 1, low_y - 1, high_x, high_y)))

@@ -33,8 +33,8 @@ def worst_boxes(split: SplitEvaluation) -> tuple[bytes, str]:
                 edge_colour = colour(int(class_number))
                 axes.add_patch(Rectangle((x, y), high_x - x, high_y - y, fill=False, linewidth=0.8, edgecolor=edge_colour))
             axes.set_title(f"row {table['row'][row]}: loss {table['loss'][row]:.3g}" if name == "true" else title, fontsize=7)
-        named = [Patch(edgecolor=colour(number), fill=False, label=shorten(name)) for number, name in enumerate(classes[:_MOST_NAMES])]
-        canvas.figure.legend(handles=named, loc="lower center", ncols=3, fontsize=7)
+        patches = [Patch(edgecolor=colour(number), fill=False, label=shorten(name)) for number, name in enumerate(classes[:_MOST_NAMES])]
+        canvas.figure.legend(handles=patches, loc="lower center", ncols=3, fontsize=7)
     return (
         canvas.svg,
         f"The {len(table['row'])} rows with the largest loss: left with their true boxes, right with those that are predicted.",

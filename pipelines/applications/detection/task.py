@@ -1,6 +1,6 @@
 """The task `detection`: finds the objects of an image, by a convolutional network without anchors, and the views that it trains on.
 
-A row's loss is the focal loss of heat plus that of boxes, both per box of the row, as `network` has them. Losses are summed over rows:
+A row's loss is the focal loss of heat plus that of boxes, both per box of the row, as `losses` has them. Losses are summed over rows:
 other rows of a pass, of a shard or of a worker change nothing in one. A view is a pure function of its row's key.
 """
 
@@ -15,8 +15,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torchmetrics import Metric, MetricCollection
 
-from pipelines.applications.detection.metrics import COCO, COUNTED_BOXES, HALF, MISSING, BoxDetails, BoxPrecision, MeanBoxes, has_library
-from pipelines.applications.detection.network import OverColumn, Pyramid, row_losses
+from pipelines.applications.detection.average_precision import COCO, COUNTED_BOXES, HALF, MISSING, BoxPrecision, has_library
+from pipelines.applications.detection.box_details import BoxDetails, MeanBoxes
+from pipelines.applications.detection.losses import row_losses
+from pipelines.applications.detection.network import OverColumn, Pyramid
 from pipelines.applications.detection.peaks import NO_BOX, find_boxes
 from pipelines.applications.detection.settings import DetectionSettings as Settings
 from pipelines.config import TaskSettings
@@ -54,6 +56,9 @@ class Detection(Task):
                 "task.kind is detection, which takes one image (channels, height, width), of encoder image, and its boxes, of encoder "
                 f"boxes, but got {columns_text}"
             )
+        settings, (_, height, width) = self.settings, self.image.shape
+        self.size = height, width
+        self.map_size = -(-height // settings.stride), -(-width // settings.stride)  # convolutions with stride 2 round up
         fitted = data.encoders.get(self.boxes.name)
         size = tuple(fitted.feature.get("shape", self.size)) if fitted else self.size
         if size != self.size:
@@ -61,21 +66,8 @@ class Detection(Task):
                 f"dataset.target.{self.boxes.name}.shape is {list(size)}, but {self.image.name} has {list(self.size)} pixels, so that "
                 f"boxes would not lie on their objects; set it to {list(self.size)}"
             )
-        limits = self.settings
-        self.draws = bool(limits.flips or limits.zoom or limits.jitter)
-        self.views = Views(self.size, limits.flips, limits.zoom, limits.jitter)
-
-    @property
-    def size(self) -> tuple[int, int]:
-        """Height and width of the images."""
-        _, height, width = self.image.shape
-        return height, width
-
-    @property
-    def map_size(self) -> tuple[int, int]:
-        """Of the output: convolutions with stride 2 round up."""
-        height, width = (-(-length // self.settings.stride) for length in self.size)
-        return height, width
+        self.draws = bool(settings.flips or settings.zoom or settings.jitter)
+        self.views = Views(self.size, settings.flips, settings.zoom, settings.jitter)
 
     def check(self) -> None:
         if not has_library():
@@ -185,7 +177,12 @@ class Views:
             pixels = torch.where(is_flipped[:, None, None, None], pixels.flip(2 + axis), pixels)
             boxes = torch.where(is_flipped[:, None, None], mirror(boxes, axis, self.size[axis]), boxes)
         if self.jitter and len(keys):
-            pixels = self._colour(pixels, keys)
+            # Contrast, brightness and each channel change.
+            channels = pixels.shape[1]
+            factors = (1 + self.jitter) ** uniform_numbers(keys, 2 + channels, _LIGHT)
+            contrast, brightness, tint = factors[..., None, None].split([1, 1, channels], 1)
+            mean = pixels.mean((1, 2, 3), keepdim=True)
+            pixels = (((pixels - mean) * contrast + mean * brightness) * tint**0.5).clamp(0, 1)
         return pixels, boxes
 
     def _enlarge(self, pixels: Tensor, boxes: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
@@ -205,14 +202,6 @@ class Views:
         is_visible = areas(clipped) > _VISIBLE * areas(moved)
         number = torch.where(is_visible, boxes[..., 0], NO_BOX)
         return view, torch.cat([number.unsqueeze(-1), clipped], -1)
-
-    def _colour(self, pixels: Tensor, keys: Tensor) -> Tensor:
-        """Change contrast, brightness and each channel."""
-        channels = pixels.shape[1]
-        factors = (1 + self.jitter) ** uniform_numbers(keys, 2 + channels, _LIGHT)
-        contrast, brightness, tint = factors[..., None, None].split([1, 1, channels], 1)
-        mean = pixels.mean((1, 2, 3), keepdim=True)
-        return (((pixels - mean) * contrast + mean * brightness) * tint**0.5).clamp(0, 1)
 
 
 def mirror(boxes: Tensor, axis: int, length: int) -> Tensor:

@@ -39,8 +39,8 @@ def _draw_forecasts(split: SplitEvaluation, name: str) -> tuple[bytes, str, str]
     if not table or not table["row"]:
         raise UndefinedError("no row was forecast")
     rows, series, step = (np.array(table[column]) for column in ("row", "series", "step"))
-    drawn = [column for column in ("true", "predicted", "low", "high") if column in table]
-    values = {column: np.array([np.nan if value is None else value for value in table[column]], float) for column in drawn}
+    columns = [column for column in ("true", "predicted", "low", "high") if column in table]
+    values = {column: np.array([np.nan if value is None else value for value in table[column]], float) for column in columns}
     every_row = list(dict.fromkeys(rows.tolist()))
     first_rows, horizon = every_row[:4], int(step.max())
     with drawing(rows=len(first_rows), inches=(3.7, 1.4 * len(first_rows) + 0.4)) as canvas:

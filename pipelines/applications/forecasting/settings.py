@@ -40,12 +40,8 @@ class ForecastingSettings(SequenceTaskSettings):
     """Of `transformer`: dropout probability between layers, in training."""
 
     @model_validator(mode="after")
-    def _heads_divide_the_width(self) -> "ForecastingSettings":
+    def _settings_suit_the_networks(self) -> "ForecastingSettings":
         check_heads(self.width, self.heads)
-        return self
-
-    @model_validator(mode="after")
-    def _the_average_has_a_middle(self) -> "ForecastingSettings":
         if self.kernel % 2 == 0:
             raise ValueError(f"kernel is {self.kernel}; a centred moving average needs an odd number of steps, such as {self.kernel + 1}")
         return self

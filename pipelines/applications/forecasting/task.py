@@ -14,14 +14,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torchmetrics import Metric, MetricCollection
 
-from pipelines.applications.forecasting.metrics import (
-    ErrorQuantiles,
-    ForecastDetails,
-    Future,
-    FutureQuantiles,
-    RepeatLast,
-    RepeatSeason,
-)
+from pipelines.applications.forecasting.forecast_details import ForecastDetails
+from pipelines.applications.forecasting.futures import Future, FutureQuantiles
+from pipelines.applications.forecasting.naive_forecasts import ErrorQuantiles, RepeatLast, RepeatSeason
 from pipelines.applications.forecasting.settings import ForecastingSettings as Settings
 from pipelines.config import TaskSettings
 from pipelines.config.messages.words import name_list
@@ -34,6 +29,9 @@ from pipelines.tasks.metrics.table import Monitor
 from pipelines.tasks.tabular import FeatureVector, vector_width
 from pipelines.tasks.trivial import TrivialPredictor
 
+_SMALLEST_SCALE, _SMALLEST_VARIANCE = 1e-10, 1e-5
+"""Added to a learned scale, which may become 0, and to the variance of a history, which may be constant."""
+
 
 class Forecasting(Task):
     settings: Settings
@@ -41,10 +39,19 @@ class Forecasting(Task):
     def __init__(self, settings: TaskSettings, data: Data) -> None:
         """Raises ConfigError if the columns are not a history and a future of the same series, and values beside them."""
         super().__init__(settings, data)
-        self.history, self.future = history_column(data), data.target
-        self.covariates = tuple(column for column in data.features if column is not self.history)
-        if any(len(column.shape) > 1 or column.counted for column in self.covariates):
-            raise _not_a_forecast(data)
+        future = data.target
+        histories = [
+            column for column in data.features if len(column.shape) == 2 and not column.counted and column.shape[1:] == future.shape[1:]
+        ]
+        covariates = tuple(column for column in data.features if column not in histories)
+        are_values = not any(len(column.shape) > 1 or column.counted for column in covariates)
+        if len(future.shape) != 2 or len(histories) != 1 or not are_values:
+            columns_text = name_list([f"{column.name} {column.shape}" for column in data.columns])
+            raise ConfigError(
+                "task.kind is forecasting, which takes one feature of shape (steps, series) and a target of shape (horizon, series), "
+                f"beside numbers, categories and vectors of the row, but got {columns_text}"
+            )
+        self.history, self.future, self.covariates = histories[0], future, covariates
         if self.settings.network == "transformer" and self.settings.patch > self.history.shape[0]:
             raise ConfigError(
                 f"task.patch is {self.settings.patch}, but {self.history.name} has {self.history.shape[0]} steps; set it to "
@@ -108,28 +115,6 @@ class Forecasting(Task):
 
     def prediction_form(self) -> dict[str, Any]:
         return self.target.prediction_form()
-
-
-def history_column(data: Data) -> TensorColumn:
-    """The feature of shape (steps, series) whose series are those of the target. Raises ConfigError if there is not one."""
-    target = data.target.shape
-    histories = [column for column in data.features if len(column.shape) == 2 and not column.counted and column.shape[1:] == target[1:]]
-    if len(target) != 2 or len(histories) != 1:
-        raise _not_a_forecast(data)
-    return histories[0]
-
-
-def _not_a_forecast(data: Data) -> ConfigError:
-    shapes = name_list([f"{column.name} {column.shape}" for column in data.columns])
-    return ConfigError(
-        "task.kind is forecasting, which takes one feature of shape (steps, series) and a target of shape (horizon, series), beside "
-        f"numbers, categories and vectors of the row, but got {shapes}"
-    )
-
-
-_SMALLEST_SCALE = 1e-10
-_SMALLEST_VARIANCE = 1e-5
-"""Added to that of a history, which may be constant."""
 
 
 class DLinear(nn.Module):

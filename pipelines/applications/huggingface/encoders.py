@@ -20,13 +20,13 @@ from pipelines.errors import ConfigError
 if TYPE_CHECKING:
     from pipelines.applications.huggingface.settings import TokenizerSettings
 
-
-_NO_TOKEN = "it has no token"
 _PLACEHOLDER = '{"version": "1.0", "added_tokens": [], "model": {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "a"}}'
 
 
 class FolderTokenizer(Encoder["TokenizerSettings"]):
     """State: `tokenizer`, the text of tokenizer.json. Its padding and truncation are those of the settings."""
+
+    placeholder = {"tokenizer": _PLACEHOLDER}
 
     @classmethod
     def refusal(cls, settings: TokenizerSettings, kind: pa.DataType) -> str:
@@ -60,10 +60,6 @@ class FolderTokenizer(Encoder["TokenizerSettings"]):
             )
         return {"tokenizer": text}
 
-    @classmethod
-    def placeholder_state(cls, classes: int) -> dict[str, Any]:
-        return {"tokenizer": _PLACEHOLDER}
-
     def column(self, name: str, role: Role) -> TensorColumn:
         highest = max(_tokenizer(self.state["tokenizer"]).get_vocab(with_added_tokens=True).values())
         return TensorColumn(name=name, dtype="int32", shape=(self.settings.length,), role=role, cardinality=highest + 2)
@@ -84,7 +80,7 @@ class FolderTokenizer(Encoder["TokenizerSettings"]):
         return f"the first {self.settings.length} tokens of a pretrained model's tokenizer, numbered from 1; 0 is padding"
 
     def fault(self, *values: Any) -> str:
-        return "" if values[0] is None else _NO_TOKEN
+        return "" if values[0] is None else "it has no token"
 
     def example(self, kind: pa.DataType) -> str:
         return "a"

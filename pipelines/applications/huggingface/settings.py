@@ -11,6 +11,10 @@ from pipelines.config.features.base import EncoderSettings
 from pipelines.config.paths import absolute_path, home, missing_file, read_from_folder
 from pipelines.config.tasks.base import TaskSettings
 
+CONFIG = "config.json"
+_ELSEWHERE = ("_name_or_path", "architectures", "auto_map", "dtype", "torch_dtype", "transformers_version")
+"""Entries of a config.json about the file's own past, or its weights' precision, which decide no network of this task."""
+
 
 class TokenizerSettings(EncoderSettings):
     """The tokens of a text by the tokenizer of a pretrained model, as int32 of a fixed length: the tokenizer's numbers plus 1, since 0 is
@@ -23,6 +27,7 @@ class TokenizerSettings(EncoderSettings):
     implementation: ClassVar[str] = "pipelines.applications.huggingface.encoders:FolderTokenizer"
     kind_of_values: ClassVar[str] = "sequence"
     excluded_from_identity: ClassVar[frozenset[str]] = frozenset({"folder"})
+    encodes_with: ClassVar[tuple[str, ...]] = ("tokenizers",)
     file: ClassVar[str] = "tokenizer.json"
     encoder: Literal["tokenizer"] = "tokenizer"
     folder: str = ""
@@ -47,19 +52,8 @@ class TokenizerSettings(EncoderSettings):
         return {**values, "folder": folder, **({} if content is None else {"digest": sha256(content).hexdigest()})}
 
     @property
-    def encodes_with(self) -> tuple[str, ...]:
-        return ("tokenizers",)
-
-    @property
     def fault(self) -> str:
         return "" if self.digest else missing_file(self.folder, self.file, "folder")
-
-
-CONFIG = "config.json"
-
-
-_ELSEWHERE = ("_name_or_path", "architectures", "auto_map", "dtype", "torch_dtype", "transformers_version")
-"""Entries of a config.json about the file's own past, or its weights' precision, which decide no network of this task."""
 
 
 class HuggingFaceSettings(TaskSettings):
@@ -67,6 +61,7 @@ class HuggingFaceSettings(TaskSettings):
     config.json of a folder says, with as many outputs as the target needs, and starts from the weights in the folder."""
 
     implementation: ClassVar[str] = "pipelines.applications.huggingface.task:HuggingFace"
+    distributions: ClassVar[tuple[str, ...]] = ("transformers",)
     smooths_labels: ClassVar[bool] = True
     train_defaults: ClassVar[Mapping[str, Any]] = {"lr": 2e-5, "epochs": 3, "global_batch": 32}
     kind: Literal["huggingface"] = "huggingface"
@@ -75,10 +70,6 @@ class HuggingFaceSettings(TaskSettings):
     the training. Where it is does not matter for the identity of a run; what is in it does. It is the default of `train.init_from`."""
     architecture: str = ""
     """The folder's config.json, as text; filled in. With it the folder is not read again but for its weights."""
-
-    @property
-    def distributions(self) -> tuple[str, ...]:
-        return ("transformers",)
 
     @property
     def fault(self) -> str:

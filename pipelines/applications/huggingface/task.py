@@ -98,7 +98,12 @@ class HuggingFace(Supervised):
         """The model; `layers` is for one with fewer than it should have. As for the library, two classes have an output each; this project
         has one for both, their difference."""
         labels = 2 if len(self.target.classes) == 2 and self.outputs == 1 else self.outputs
-        places = _output_places(self.settings.architecture, self.target.classes) or range(labels)
+        # A network that was fine-tuned has the names of its outputs in `id2label`, which count if they are those of the classes.
+        label_by_output = json.loads(self.settings.architecture).get("id2label") or {}
+        output_of = {str(label).casefold(): int(output) for output, label in label_by_output.items()}
+        names = [name.casefold() for name in self.target.classes]
+        has_outputs_by_name = sorted(output_of) == sorted(names) and sorted(output_of.values()) == [*range(len(names))]
+        places: Sequence[int] = [output_of[name] for name in names] if names and has_outputs_by_name else range(labels)
         return TokenClassifier(self.column, _network(self.settings.architecture, labels, layers), places, labels > self.outputs)
 
 
@@ -153,15 +158,6 @@ def _network(architecture: str, labels: int, layers: int | None = None) -> Any:
             f"task.model is a {kind}, of which transformers {library.__version__} makes no network that classifies texts: {why}; name the "
             f"folder of another model, whose {CONFIG} has a model_type such as bert, distilbert or roberta"
         ) from error
-
-
-def _output_places(architecture: str, classes: Sequence[str]) -> list[int]:
-    """The output of each class of a network that was fine-tuned: its `id2label` has the name of each output. Empty if these names are not
-    those of the classes, whatever their case."""
-    by_place = json.loads(architecture).get("id2label") or {}
-    places = {str(name).casefold(): int(place) for place, name in by_place.items()}
-    names = [name.casefold() for name in classes]
-    return [places[name] for name in names] if sorted(places) == sorted(names) and sorted(places.values()) == [*range(len(names))] else []
 
 
 @lru_cache(maxsize=8)

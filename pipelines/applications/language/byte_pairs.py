@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
 from tokenizers import Tokenizer, models, trainers
 
 from pipelines.applications.language.encoders import TokenEncoder
@@ -32,24 +31,24 @@ class Bpe(TokenEncoder["BpeSettings"]):
     their characters, and then the result of each merge."""
 
     pieces = "words"
-
-    @classmethod
-    def needs(cls, settings: BpeSettings) -> frozenset[str]:
-        return frozenset({BYTE_WORDS})
+    statistics = frozenset({BYTE_WORDS})
+    placeholder = {"merges": []}
 
     @classmethod
     def fit(cls, settings: BpeSettings, inputs: Sequence[Input]) -> dict[str, Any]:
         """Learn the merges from the counted words, about a million distinct words per minute."""
-        if not len(inputs[0].counts):
+        counts = inputs[0].counts
+        if not len(counts):
             raise ConfigError(f"column {inputs[0].name} has no word in the training split; use another column")
         tokenizer = Tokenizer(models.BPE())
         trainer = trainers.BpeTrainer(vocab_size=settings.vocabulary - 1, initial_alphabet=_ALPHABET, show_progress=False)
-        tokenizer.train_from_iterator(_repeat_words(inputs[0].counts), trainer)
+        total = sum(counts["count"].to_pylist())
+        repeated_words = (
+            [word] * (count if total <= WORDS_TRAINED_ON else max(1, count * WORDS_TRAINED_ON // total))
+            for word, count in zip(counts["value"].to_pylist(), counts["count"].to_pylist(), strict=True)
+        )
+        tokenizer.train_from_iterator(repeated_words, trainer)
         return {"merges": [" ".join(pair) for pair in json.loads(tokenizer.to_str())["model"]["merges"]]}
-
-    @classmethod
-    def placeholder_state(cls, classes: int) -> dict[str, Any]:
-        return {"merges": []}
 
     def __init__(self, settings: BpeSettings, state: dict[str, Any]) -> None:
         super().__init__(settings, state)
@@ -65,10 +64,3 @@ class Bpe(TokenEncoder["BpeSettings"]):
 
     def numbers(self, text: str) -> np.ndarray:
         return np.array(self._tokenizer.encode(text).ids)
-
-
-def _repeat_words(counts: pa.Table) -> Iterator[list[str]]:
-    """Repeat each word by its count, scaled down to WORDS_TRAINED_ON in total."""
-    total = sum(counts["count"].to_pylist())
-    for word, count in zip(counts["value"].to_pylist(), counts["count"].to_pylist(), strict=True):
-        yield [word] * (count if total <= WORDS_TRAINED_ON else max(1, count * WORDS_TRAINED_ON // total))

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 Settings = TypeVar("Settings", bound="TokensSettings")
 
+UNKNOWN = END + 1
+UNKNOWN_TEXT = "<unk>"
+"""How the unknown word is written, in a text too: Penn Treebank and WikiText have it in place of rare words."""
 _OTHER = 1
 """For `characters`: the token of all characters that are not in the training split; it counts as, and decodes to, the byte `?`."""
 
@@ -96,10 +99,8 @@ class Characters(TokenEncoder["CharactersSettings"]):
     """State: `characters` of the training split, sorted by code point; the first one is token 2."""
 
     pieces = "characters"
-
-    @classmethod
-    def needs(cls, settings: CharactersSettings) -> frozenset[str]:
-        return frozenset({CHARACTERS})
+    statistics = frozenset({CHARACTERS})
+    placeholder = {"characters": "a"}
 
     @classmethod
     def fit(cls, settings: CharactersSettings, inputs: Sequence[Input]) -> dict[str, Any]:
@@ -107,10 +108,6 @@ class Characters(TokenEncoder["CharactersSettings"]):
         if not characters:
             raise ConfigError(f"column {inputs[0].name} has no character in the training split; use another column")
         return {"characters": "".join(sorted(characters))}
-
-    @classmethod
-    def placeholder_state(cls, classes: int) -> dict[str, Any]:
-        return {"characters": "a"}
 
     def __init__(self, settings: CharactersSettings, state: dict[str, Any]) -> None:
         super().__init__(settings, state)
@@ -126,16 +123,12 @@ class Characters(TokenEncoder["CharactersSettings"]):
         return np.where(self._codes[indices] == codes, indices + _OTHER + 1, _OTHER)
 
 
-UNKNOWN = END + 1
-UNKNOWN_TEXT = "<unk>"
-"""How the unknown word is written, in a text too: Penn Treebank and WikiText have it in place of rare words."""
-
-
 class Words(TokenEncoder["WordsSettings"]):
     """State: `words`, most frequent first, ties by the text, and how many of the words of the training split are unknown, of how many.
     The first word is token 2."""
 
     pieces = "words"
+    placeholder = {"words": ["a"], "unknown": 0, "total": 1}
     unknown_word = UNKNOWN
 
     @classmethod
@@ -149,10 +142,6 @@ class Words(TokenEncoder["WordsSettings"]):
         if not len(counts):
             raise ConfigError(f"column {inputs[0].name} has no word in the training split; use another column")
         return {"words": counts["value"].to_pylist(), "unknown": total - pc.sum(counts["count"]).as_py(), "total": total}
-
-    @classmethod
-    def placeholder_state(cls, classes: int) -> dict[str, Any]:
-        return {"words": ["a"], "unknown": 0, "total": 1}
 
     def __init__(self, settings: WordsSettings, state: dict[str, Any]) -> None:
         super().__init__(settings, state)

@@ -5,7 +5,7 @@ A window has one token more than it predicts. Token 0 ends a document; a 0 after
 """
 
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -148,11 +148,6 @@ class GPT(TokenNetwork):
     def embed(self, tokens: Tensor) -> Tensor:
         """The first block's input, shape (rows, tokens, width)."""
         return self.dropout(normalise(self.vectors(tokens)))
-
-    def attentions(self) -> Iterator["Attention"]:
-        for block in self.blocks:
-            assert isinstance(block, TransformerBlock)
-            yield block.attention
 
     def turns(self, length: int, device: torch.device) -> tuple[Tensor, Tensor]:
         """Cosine and sine of the rotary angles, shape (tokens, pairs). They are not buffers, because strategies average buffers."""

@@ -38,14 +38,11 @@ class BpeSettings(TokensSettings):
     """Byte-pair encoding (Sennrich et al. 2016), trained on the training split by the tokenizers library of Hugging Face."""
 
     implementation: ClassVar[str] = "pipelines.applications.language.byte_pairs:Bpe"
+    encodes_with: ClassVar[tuple[str, ...]] = ("tokenizers",)
     kind_of_values: ClassVar[str] = "tokens"
     encoder: Literal["bpe"] = "bpe"
     vocabulary: Annotated[int, Field(ge=258, le=65_536)] = 4_096
     """Maximum number of tokens: 256 bytes, the end of a document, and merges."""
-
-    @property
-    def encodes_with(self) -> tuple[str, ...]:
-        return ("tokenizers",)
 
 
 class WordsSettings(TokensSettings):
@@ -99,13 +96,9 @@ class LanguageSettings(SequenceTaskSettings):
     """Sampling temperature of the generated text; below 1 the text is more probable and less varied."""
 
     @model_validator(mode="after")
-    def _heads_are_of_even_width(self) -> "LanguageSettings":
+    def _widths_can_be_divided(self) -> "LanguageSettings":
         if self.network == "gpt":
             check_heads(self.width, self.heads, pieces=2)
-        return self
-
-    @model_validator(mode="after")
-    def _clusters_follow_each_other(self) -> "LanguageSettings":
         if list(self.cutoffs) != sorted(set(self.cutoffs)):
             raise ValueError(f"cutoffs is {list(self.cutoffs)}; write each once, in ascending order, such as {sorted(set(self.cutoffs))}")
         if (narrowest := 4 ** len(self.cutoffs)) > self.width:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from math import log
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -18,6 +18,7 @@ from pipelines.applications.language.network import (
     TokenFrequencies,
     TokenNetwork,
     TokenVocabulary,
+    TransformerBlock,
     normalise,
 )
 from pipelines.applications.language.settings import LanguageSettings as Settings
@@ -114,7 +115,8 @@ class Language(Task):
         network = _gpt(model)
         if network is None or not isinstance(model, OverWindows):
             return None
-        return Divisible(network.context, (model, network, *network.attentions()))
+        attentions = [cast(TransformerBlock, block).attention for block in network.blocks]
+        return Divisible(network.context, (model, network, *attentions))
 
     def metrics(self) -> MetricCollection:
         per_byte = {} if self.data.has_words else {"bits_per_byte": Ratio("no byte to predict")}

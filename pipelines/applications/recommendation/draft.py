@@ -17,10 +17,10 @@ def rating_sides(roles: Roles, target: TargetChoice) -> tuple[list[ColumnFacts],
     items = [column for column in roles.members if _ITEM.match(column.name)]
     if target.kind != "number" or len(users) != 1 or len(items) != 1:
         return None
-    others = [column for column in roles.features if column not in (users[0], items[0]) and column.kind != "moment"]
-    of_users = [column for column in others if depends_on(column, users[0])]
-    of_items = [column for column in others if column not in of_users and depends_on(column, items[0])]
-    return [*users, *of_users], [*items, *of_items]
+    other_features = [column for column in roles.features if column not in (users[0], items[0]) and column.kind != "moment"]
+    user_features = [column for column in other_features if depends_on(column, users[0])]
+    item_features = [column for column in other_features if column not in user_features and depends_on(column, items[0])]
+    return [*users, *user_features], [*items, *item_features]
 
 
 def ratings_task(roles: Roles, target: TargetChoice) -> TableTask | None:

@@ -29,6 +29,8 @@ from pipelines.tasks.trivial import Frequencies, TrivialPredictor
 TOP = 10
 SHARES = (0.5, 0.875)
 """Where the rows of a batch, sorted by length, are split into groups."""
+MOST_RANKS = 1_000
+"""Ranks that are counted one by one; the last count is of all beyond."""
 
 
 class NextItem(Task):
@@ -118,17 +120,16 @@ class NextItem(Task):
         losses[is_known] = functional.cross_entropy(scores[is_known, FIRST:], truth[is_known, 0] - FIRST, reduction="none").double()
         return {f"hit_rate_{TOP}": (rank < TOP).double(), f"ndcg_{TOP}": gains}, losses, is_known
 
-    def _outcomes(self, output: Tensor, batch: Batch) -> dict[str, np.ndarray]:
-        """The outcomes of each row that a comparison of two models needs."""
-        gains, losses, is_known = self._row_scores(output, batch)
-        return {name: values.numpy() for name, values in {**gains, "cross_entropy": losses, "known": is_known.double()}.items()}
-
     def trivial_predictors(self) -> Sequence[TrivialPredictor]:
         """The score of an item is how often it comes next in training."""
         return [Frequencies("most popular", self.data.target.name, self.items + FIRST, FIRST)]
 
     def details(self) -> Details:
-        return RankingDetails(self.settings, self.data, self._outcomes)
+        def outcomes(output: Tensor, batch: Batch) -> dict[str, np.ndarray]:
+            gains, losses, is_known = self._row_scores(output, batch)
+            return {name: values.numpy() for name, values in {**gains, "cross_entropy": losses, "known": is_known.double()}.items()}
+
+        return RankingDetails(self.settings, self.data, outcomes)
 
     def prediction_form(self) -> dict[str, Any]:
         form = self.data.form_to_decode("pipelines.applications.recommendation.answers:top_items")
@@ -207,10 +208,6 @@ class TransformerBlock(nn.Module):
         attended = functional.scaled_dot_product_attention(query, key, value, attention_mask, self.dropout if self.training else 0.0)
         states = states + self.mix(attended.transpose(1, 2).flatten(2))
         return states + self.hidden(self.hidden_norm(states))
-
-
-MOST_RANKS = 1_000
-"""Ranks that are counted one by one; the last count is of all beyond."""
 
 
 class RankingDetails(Details):

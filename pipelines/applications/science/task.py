@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torchmetrics import MeanSquaredError, MetricCollection
 
-from pipelines.applications.science.metrics import FieldDetails, MeanField, RepeatFeature
+from pipelines.applications.science.field_details import FieldDetails, MeanField, RepeatFeature
 from pipelines.applications.science.settings import OperatorSettings as Settings
 from pipelines.config import TaskSettings
 from pipelines.config.messages.words import name_list

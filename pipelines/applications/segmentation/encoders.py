@@ -74,9 +74,6 @@ class Mask(Encoder["MaskSettings"]):
         """The values of the files."""
         return self._values[values.astype(np.int64)]
 
-    def names(self, count: int) -> list[str]:
-        return list(self.classes)
-
     @property
     def _values(self) -> np.ndarray:
         return np.array(self.settings.values or range(len(self.settings.classes)), np.int64)

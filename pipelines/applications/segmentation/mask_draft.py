@@ -1,4 +1,4 @@
-"""Drafts the config for images with masks of equal names. `volume_draft` finds pairs and values of masks here too."""
+"""Drafts the config for images with masks of equal names. `volume_draft` finds pairs and values here too."""
 
 import re
 from collections import Counter
@@ -30,6 +30,13 @@ from pipelines.init.media.images import (
     train_settings,
 )
 
+MASK_FOLDER = re.compile("mask|label|annotation|segment", re.IGNORECASE)
+MOST_MASKS = 100
+"""The most masks that are read."""
+LARGEST_SIDE, PATCH = 512, 256
+"""Pixels of a side of an encoded image, and of a part that is trained on."""
+_COUNTED_VALUES = 2**16
+"""Values that differ by less are counted without sorting them."""
 FilePair = tuple[FoundFile, FoundFile]
 """An image and its mask."""
 
@@ -61,10 +68,6 @@ def join_query(image_name: str, mask_name: str, masks: str, unit: str) -> str:
         f"FROM (SELECT {image_name} AS name, content FROM images) AS images\n"
         f"FULL OUTER JOIN (SELECT {mask_name} AS name, content FROM {masks}) AS {masks} USING (name)"
     )
-
-
-_COUNTED_VALUES = 2**16
-"""Values that differ by less are counted without sorting them."""
 
 
 @dataclass(frozen=True)
@@ -127,12 +130,6 @@ def name_classes(values: Iterable[int], background: int, names: Mapping[int, str
     return {"classes": [classes[value] for value in (background, *foreground)], "values": [background, *foreground]}
 
 
-MASK_FOLDER = re.compile("mask|label|annotation|segment", re.IGNORECASE)
-MOST_MASKS = 100
-"""The most masks that are read."""
-LARGEST_SIDE, PATCH = 512, 256
-
-
 def draft_masks(request: Request) -> Draft | None:
     """Draft the config for two folders of pictures, one with masks. None for other data. Raises ConfigError if masks have no classes."""
     contents = list_contents(request.data)
@@ -142,7 +139,7 @@ def draft_masks(request: Request) -> Draft | None:
     refuse_target(request, "in the masks")
     images, masks = (folder_table(contents, folder, files_in(contents, folder, IMAGES), MOST_MASKS) for folder in folders)
     files = pair_files(*({file.stem: file for file in table.files} for table in (images, masks)))
-    sample = spread(files.pairs, MOST_MASKS)
+    sample, rows = spread(files.pairs, MOST_MASKS), len(files.pairs)
     values = count_values(
         request.data,
         ((mask.name, masks.read(mask)) for _, mask in sample),
@@ -156,39 +153,33 @@ def draft_masks(request: Request) -> Draft | None:
     encoder = {"encoder": "mask", "shape": list(size), **name_classes(values.counts, values.most_frequent), "image": "image"}
     if set(values.shapes) != {size}:
         encoder["resize"] = True
+    encoder_reason = f"values of {len(sample)} masks: {values.shares(encoder['values'])} of the pixels; the first class is the background"
     encode = Mask(MaskSettings(**encoder), {})
     faults = [encode.fault(masks.read(mask), images.read(image)) for image, mask in sample]
-    faults = [f"mask: {fault}" for fault in faults if fault]
-    rows = len(files.pairs)
     background = f"the value {values.most_frequent} of masks is taken for the background, as the most frequent: classes begin with it"
-    return draft_annotated(
-        request,
-        AnnotatedImages(
-            noun="images",
-            unit="mask",
-            source={"tables": {"images": images.settings, "masks": masks.settings}, "query": join_query(STEM, STEM, "masks", "mask")},
-            image=image_choice(look, (look.shape[0], *size), LARGEST_SIDE),
-            annotation=ChosenSettings(
-                encoder,
-                f"values of {len(sample)} masks: {values.shares(encoder['values'])} of the pixels; the first class is the background",
-            ),
-            task=ChosenSettings(_task(size), "flips: where a mirrored image could be one too"),
-            train=train_settings(rows, images=3_000, most_epochs=100, batch=4 if rows < 1_000 else 8, rate=3e-3),
-            rows=AnnotatedRows(rows, len(sample), faults, files.lone_images, files.lone_masks),
-            introduction=(f"{show_count(rows, 'image')} with masks of {len(values.counts)} classes.",),
-            assumptions=(background,),
-        ),
+    annotated = AnnotatedImages(
+        noun="images",
+        unit="mask",
+        source={"tables": {"images": images.settings, "masks": masks.settings}, "query": join_query(STEM, STEM, "masks", "mask")},
+        image=image_choice(look, (look.shape[0], *size), LARGEST_SIDE),
+        annotation=ChosenSettings(encoder, encoder_reason),
+        task=_choose_task(size),
+        train=train_settings(rows, images=3_000, most_epochs=100, batch=4 if rows < 1_000 else 8, rate=3e-3),
+        rows=AnnotatedRows(rows, len(sample), [f"mask: {fault}" for fault in faults if fault], files.lone_images, files.lone_masks),
+        introduction=(f"{show_count(rows, 'image')} with masks of {len(values.counts)} classes.",),
+        assumptions=(background,),
     )
+    return draft_annotated(request, annotated)
 
 
-def _task(size: Sequence[int]) -> dict[str, Any]:
+def _choose_task(size: Sequence[int]) -> ChosenSettings:
     task: dict[str, Any] = {"kind": "segmentation", "flips": [1]}
     patch = [min(PATCH, length) for length in size]
     if patch != list(size):
         task["patch"] = patch
     if (depth := depth_for(min(patch))) < 4:
         task["depth"] = depth
-    return task
+    return ChosenSettings(task, "flips: where a mirrored image could be one too")
 
 
 def depth_for(side: int) -> int:
@@ -199,9 +190,9 @@ def depth_for(side: int) -> int:
 def _find_folders(contents: FolderContents) -> tuple[str, str] | None:
     """The folders of images and of masks: the only two, one called as masks are, with files of equal names."""
     folders = sorted({file.folder for file in contents.files})
-    named = [folder for folder in folders if MASK_FOLDER.search(folder)]
-    if contents.is_file or len(folders) != 2 or len(named) != 1 or any(file.ending not in IMAGES for file in contents.files):
+    mask_folders = [folder for folder in folders if MASK_FOLDER.search(folder)]
+    if contents.is_file or len(folders) != 2 or len(mask_folders) != 1 or any(file.ending not in IMAGES for file in contents.files):
         return None
-    (mask,), (image,) = named, set(folders) - set(named)
+    (mask,), (image,) = mask_folders, set(folders) - set(mask_folders)
     stems = [{file.stem for file in contents.files if file.folder == folder} for folder in (image, mask)]
     return (image, mask) if image and 2 * len(stems[0] & stems[1]) > min(map(len, stems)) else None

@@ -90,9 +90,9 @@ class OverPixels(nn.Module):
         pixels = scale_pixels(batch[self.column])
         size = tuple(pixels.shape[2:])
         is_larger = bool(self.tile) and any(length > most for length, most in zip(size, self.tile, strict=True))
-        return self._average_tiles(pixels) if is_larger and not self.training else self._whole(pixels)
+        return self._average_tiles(pixels) if is_larger and not self.training else self._pad_and_apply(pixels)
 
-    def _whole(self, pixels: Tensor) -> Tensor:
+    def _pad_and_apply(self, pixels: Tensor) -> Tensor:
         size = pixels.shape[2:]
         missing = [-length % self.network.multiple for length in size]
         if any(missing):
@@ -111,7 +111,7 @@ class OverPixels(nn.Module):
         total, weights = None, pixels.new_zeros(size)
         for starts in product(*(tile_starts(length, part) for length, part in zip(size, tile, strict=True))):
             place: Any = (..., *(slice(start, start + part) for start, part in zip(starts, tile, strict=True)))
-            output = self._whole(pixels[place]).float() * weight
+            output = self._pad_and_apply(pixels[place]).float() * weight
             total = output.new_zeros((*output.shape[:2], *size)) if total is None else total
             total[place] += output
             weights[place] += weight

@@ -10,9 +10,9 @@ from pipelines.config.section import Text
 from pipelines.config.tasks.base import TaskSettings
 
 Spacing = tuple[PositiveFloat, PositiveFloat, PositiveFloat]
-
-
+Size = tuple[PositiveInt, PositiveInt] | tuple[PositiveInt, PositiveInt, PositiveInt]
 MOST_CLASSES = 255
+"""So many, and no more, are told apart by uint8."""
 
 
 class VolumeSettings(EncoderSettings):
@@ -20,6 +20,8 @@ class VolumeSettings(EncoderSettings):
     all sides to one shape. A file without an orientation, or with several volumes, is quarantined. Needs nibabel."""
 
     implementation: ClassVar[str] = "pipelines.applications.segmentation.encoders:Volume"
+    distributions: ClassVar[tuple[str, ...]] = ("nibabel",)
+    encodes_with: ClassVar[tuple[str, ...]] = distributions
     kind_of_values: ClassVar[str] = "volume"
     encoder: Literal["volume"] = "volume"
     shape: tuple[PositiveInt, PositiveInt, PositiveInt]
@@ -31,14 +33,6 @@ class VolumeSettings(EncoderSettings):
     """`z_score` subtracts the mean of the volume and divides by its deviation, before padding: scanners have no common unit."""
     dtype: Literal["float16", "float32"] = "float16"
     """How voxels are stored. float16 has three digits, and half the size."""
-
-    @property
-    def encodes_with(self) -> tuple[str, ...]:
-        return self.distributions
-
-    @property
-    def distributions(self) -> tuple[str, ...]:
-        return ("nibabel",)
 
 
 class MaskSettings(EncoderSettings):
@@ -65,15 +59,11 @@ class MaskSettings(EncoderSettings):
     """Of volumes: as of the encoder `volume`, but resampled by nearest neighbour."""
 
     @model_validator(mode="after")
-    def _values_name_classes(self) -> "MaskSettings":
+    def _settings_fit_each_other(self) -> "MaskSettings":
         if self.values and len(self.values) != len(self.classes):
             raise ValueError(f"values has {len(self.values)} numbers, but classes has {len(self.classes)}; give one number for each class")
         if len(set(self.values)) < len(self.values) or len(set(self.classes)) < len(self.classes):
             raise ValueError("classes and values name each class once; remove the repetition")
-        return self
-
-    @model_validator(mode="after")
-    def _has_settings_of_its_dimension(self) -> "MaskSettings":
         if len(self.shape) == 2 and self.spacing:
             raise ValueError(f"spacing is {list(self.spacing)}, which is for volumes; remove it, or give shape three numbers")
         if len(self.shape) == 3 and self.resize:
@@ -91,9 +81,6 @@ class MaskSettings(EncoderSettings):
     @property
     def distributions(self) -> tuple[str, ...]:
         return ("nibabel",) if len(self.shape) == 3 else ()
-
-
-Size = tuple[PositiveInt, PositiveInt] | tuple[PositiveInt, PositiveInt, PositiveInt]
 
 
 def _changes_parts(config: Any) -> bool:

@@ -17,8 +17,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torchmetrics import Metric, MetricCollection
 
-from pipelines.applications.segmentation.metrics import MaskDetails, PixelShares, dice, foreground_dice, pixel_metrics, row_confusions
+from pipelines.applications.segmentation.mask_details import MaskDetails, PixelShares
 from pipelines.applications.segmentation.network import OverPixels, UNet
+from pipelines.applications.segmentation.pixel_metrics import dice, foreground_dice, pixel_metrics, row_confusions
 from pipelines.applications.segmentation.settings import SegmentationSettings as Settings
 from pipelines.config import TaskSettings
 from pipelines.config.messages.words import name_list
@@ -54,7 +55,7 @@ class Segmentation(Task):
                 "task.kind is segmentation, which takes one image (channels, height, width) or volume (1, …), of encoder image or volume, "
                 f"and its mask without the channels, of encoder mask, but got {columns_text}"
             )
-        self._check_sizes()
+        self._check_settings()
         self.classes = data.classes or tuple(map(str, range(self.mask.cardinality)))
         self.metric_names = metric_names(self.classes)
         weights = class_weights(settings, data)
@@ -138,7 +139,7 @@ class Segmentation(Task):
         """Of hundreds of thousands of pixels, one between two classes may differ by rounding: those of examples are not compared."""
         return {"form": "pipelines.applications.segmentation.answers:class_masks", "classes": list(self.classes), "inexact": ["prediction"]}
 
-    def _check_sizes(self) -> None:
+    def _check_settings(self) -> None:
         for name, size in (("patch", self.settings.patch), ("tile", self.settings.tile)):
             if size and len(size) != len(self.size):
                 raise ConfigError(
@@ -151,26 +152,20 @@ class Segmentation(Task):
             raise ConfigError(
                 f"task.flips is {list(self.settings.flips)}, but {self.mask.name} has the axes 0 to {len(self.size) - 1}; name those alone"
             )
-        self._check_spacing()
+        # Voxels of a volume and of its mask lie on each other if both are resampled alike.
+        encoders = {name: self.data.encoders[name] for name in (self.image.name, self.mask.name) if name in self.data.encoders}
+        spacings = [encoder.feature.get("spacing") for encoder in encoders.values()]
+        if len({str(list(spacing or ())) for spacing in spacings}) > 1:
+            image, mask = (list(spacing) if spacing else "not set" for spacing in spacings)
+            raise ConfigError(
+                f"dataset.features.{self.image.name}.spacing is {image}, but that of {self.mask.name} is {mask}, so that a mask would "
+                "not lie on its volume; give both the same"
+            )
         smallest = min(*self.size, *(patch or ()), *(self.settings.tile or ()))
         if 2**self.settings.depth > smallest:
             raise ConfigError(
                 f"task.depth is {self.settings.depth}, which halves {smallest} pixels to less than one; set it to "
                 f"{smallest.bit_length() - 1} or less"
-            )
-
-    def _check_spacing(self) -> None:
-        """Voxels of a volume and of its mask lie on each other if both are resampled alike."""
-        spacing = {
-            name: self.data.encoders[name].feature.get("spacing")
-            for name in (self.image.name, self.mask.name)
-            if name in self.data.encoders
-        }
-        if len({str(list(values or ())) for values in spacing.values()}) > 1:
-            image, mask = (list(values) if values else "not set" for values in spacing.values())
-            raise ConfigError(
-                f"dataset.features.{self.image.name}.spacing is {image}, but that of {self.mask.name} is {mask}, so that a mask would "
-                "not lie on its volume; give both the same"
             )
 
 

@@ -32,6 +32,11 @@ _SUBFORMAT = bytes.fromhex("000000001000800000aa00389b71")
 """What follows the format in the GUID of an extensible header."""
 _UNKNOWN_LENGTH = 0x7FFF_F000
 """Programs that write to a pipe do not know the length, and declare 0, or this or more."""
+_CUT = "the WAV file is truncated"
+SILENCE = 1e-10
+"""Power that is added before the logarithm, about the power of 16-bit rounding noise; a sine at full scale has power 1."""
+STEP = 1 / 1024
+"""Spectrograms are rounded to multiples of this, because the last bits of a logarithm differ between processors."""
 
 
 class UnreadableSoundError(ValueError):
@@ -59,7 +64,7 @@ class SoundHeader:
 def read_sound_header(content: bytes) -> SoundHeader:
     """The header of a WAV file, all of whose declared samples are there. Raises UnreadableSoundError."""
     if content[:4] not in (b"RIFF", b"RF64") or content[8:12] != b"WAVE":
-        raise UnreadableSoundError(f"it is {file_kind(content)}, not a WAV file" if len(content) >= 12 or not content else _cut_fault())
+        raise UnreadableSoundError(f"it is {file_kind(content)}, not a WAV file" if len(content) >= 12 or not content else _CUT)
     position, samples, long_size = 12, None, 0
     while position + 8 <= len(content):
         name, size = content[position : position + 4], struct.unpack_from("<I", content, position + 4)[0]
@@ -73,7 +78,7 @@ def read_sound_header(content: bytes) -> SoundHeader:
                 raise UnreadableSoundError("its header does not say how samples are stored")
             return _count_samples(replace(samples, start=start), long_size if content[:4] == b"RF64" else size, content)
         position = start + size + size % 2
-    raise UnreadableSoundError(_cut_fault())
+    raise UnreadableSoundError(_CUT)
 
 
 def read_samples(content: bytes, sample_rate: int, limit: int) -> np.ndarray:
@@ -106,7 +111,7 @@ def sample_numbers(data: bytes, width: int, is_float: bool) -> np.ndarray:
 
 def _parse_format(chunk: bytes) -> SoundHeader:
     if len(chunk) < 16:
-        raise UnreadableSoundError(_cut_fault())
+        raise UnreadableSoundError(_CUT)
     code, channels, rate, _, frame_bytes, bits = struct.unpack_from("<HHIIHH", chunk)
     if code == _EXTENSIBLE:
         if len(chunk) < 40 or chunk[26:40] != _SUBFORMAT:
@@ -128,30 +133,17 @@ def _count_samples(header: SoundHeader, size: int, content: bytes) -> SoundHeade
     # A length of 0 is that of a stream only if the file declares nothing behind its header either.
     is_stream = size >= _UNKNOWN_LENGTH or (size == 0 and struct.unpack_from("<I", content, 4)[0] + 8 <= header.start)
     if size > present and not is_stream:
-        raise UnreadableSoundError(f"{_cut_fault()}: its header declares {size:,} bytes of samples, and {present:,} are there")
+        raise UnreadableSoundError(f"{_CUT}: its header declares {size:,} bytes of samples, and {present:,} are there")
     count = (present if is_stream else size) // (header.channels * header.width)
     if not count:
         raise UnreadableSoundError("it has no samples")
     return replace(header, frames=count)
 
 
-def _cut_fault() -> str:
-    return "the WAV file is truncated"
-
-
-SILENCE = 1e-10
-"""Power that is added before the logarithm, about the power of 16-bit rounding noise; a sine at full scale has power 1."""
-STEP = 1 / 1024
-"""Spectrograms are rounded to multiples of this, because the last bits of a logarithm differ between processors."""
-
-
 class Spectrogram(NamedTuple):
     """Natural logarithm of the power of a short-time Fourier transform with a Hann window, in triangular bands of the mel scale
     (Davis and Mermelstein 1980; mel = 2595 log10(1 + Hz / 700), O'Shaughnessy 1987)."""
 
-    sample_rate: int
-    """In Hz."""
-    mels: int
     frames: int
     window: int
     """Samples of a frame."""
@@ -167,10 +159,6 @@ class Spectrogram(NamedTuple):
         """Samples that all frames together cover."""
         return (self.frames - 1) * self.hop + self.window
 
-    def wav_log_mels(self, content: bytes) -> np.ndarray:
-        """Float64 of shape (mels, frames). Raises UnreadableSoundError unless the content is a WAV file with this sample rate."""
-        return self.log_mels(read_samples(content, self.sample_rate, self.samples))
-
     def log_mels(self, samples: np.ndarray) -> np.ndarray:
         """Float64 of shape (mels, frames). Silence follows samples that are too few."""
         filled = np.pad(samples, (0, self.samples - len(samples)))
@@ -178,14 +166,6 @@ class Spectrogram(NamedTuple):
         power = np.abs(np.fft.rfft(frames, transform_size(self.window))) ** 2
         mels = np.stack([(power[:, span] * weights).sum(1) for span, weights in self.bands])
         return np.round(np.log(mels + SILENCE) / STEP) * STEP
-
-
-def spectrogram(sample_rate: int, seconds: float, mels: int, window_seconds: float, hop_seconds: float) -> Spectrogram:
-    """The transform for recordings of a length, with the constants that it needs."""
-    window, hop = round(window_seconds * sample_rate), round(hop_seconds * sample_rate)
-    frames = 1 + (round(seconds * sample_rate) - window) // hop
-    hann = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(window) / window)
-    return Spectrogram(sample_rate, mels, frames, window, hop, hann * 2 / hann.sum(), mel_bands(sample_rate, mels, window))
 
 
 def mel_bands(sample_rate: int, mels: int, window: int) -> list[tuple[slice, np.ndarray]]:
@@ -227,7 +207,7 @@ class LogMel(Encoder["LogMelSettings"]):
         refused = np.zeros(len(inputs[0]), bool)
         for row, value in enumerate(inputs[0]):
             try:
-                encoded[row] = self._spectrogram.wav_log_mels(value.as_py() or b"")
+                encoded[row] = self._spectrogram.log_mels(self._read(value.as_py() or b""))
             except UnreadableSoundError:
                 refused[row] = True
         return tensors_with_nulls(encoded, refused)
@@ -235,7 +215,7 @@ class LogMel(Encoder["LogMelSettings"]):
     def fault(self, *values: Any) -> str:
         try:
             if values[0] is not None:
-                read_samples(values[0], self._spectrogram.sample_rate, self._spectrogram.samples)
+                self._read(values[0])
         except UnreadableSoundError as error:
             return str(error)
         return ""
@@ -249,7 +229,14 @@ class LogMel(Encoder["LogMelSettings"]):
             sound.writeframes(bytes(2))
         return file.getvalue()
 
+    def _read(self, content: bytes) -> np.ndarray:
+        return read_samples(content, self.settings.sample_rate, self._spectrogram.samples)
+
     @cached_property
     def _spectrogram(self) -> Spectrogram:
-        settings = self.settings
-        return spectrogram(settings.sample_rate, settings.seconds, settings.mels, settings.window_seconds, settings.hop_seconds)
+        """The transform of the settings, with the constants that it needs."""
+        rate = self.settings.sample_rate
+        window, hop = round(self.settings.window_seconds * rate), round(self.settings.hop_seconds * rate)
+        frames = 1 + (round(self.settings.seconds * rate) - window) // hop
+        hann = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(window) / window)
+        return Spectrogram(frames, window, hop, hann * 2 / hann.sum(), mel_bands(rate, self.settings.mels, window))

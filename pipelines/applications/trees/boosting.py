@@ -39,6 +39,14 @@ from pipelines.train.workers import WorkerContext, waits_for_workers
 
 SAMPLE_ROWS = 200_000
 """Rows from which the intervals of numbers are made, the same on all workers."""
+MOST_ROWS = 2**29
+"""Of a split: a float64 holds the sum of so many gradients without rounding."""
+_GRID_BITS = 23
+"""Of a gradient, below the largest of all workers."""
+_LEAST_CURVATURE = 1e-6
+"""Least curvature, as a share of the row's weight, for losses that are flat or concave somewhere."""
+_BIAS_STEPS, _HALVINGS = 50, 20
+"""Of Newton's method for the best constant output: the most steps, and the most halvings of one."""
 
 
 def add_missing_row(sample: np.ndarray, is_missing: Sequence[bool]) -> np.ndarray:
@@ -84,7 +92,7 @@ class TreeRounds(Loader):
                 break
 
 
-class PartialSums:
+class PredictionCache:
     """Sums of a forest's first trees, by the batch. Outputs have the bits of the forest's own."""
 
     def __init__(self, forest: Forest, most_bytes: int) -> None:
@@ -121,7 +129,7 @@ class Boosting(Strategy):
         rounds = min(settings.epochs * self._boosting.rounds_per_epoch, settings.max_steps or 2**63)
         self.model.reserve(rounds * self.model.outputs)
         self._machines: MachineGroup | None = None
-        self._sums = PartialSums(self.model, settings.cache_bytes // 4)
+        self._predictions = PredictionCache(self.model, settings.cache_bytes // 4)
         self._has_begun = False
 
     @classmethod
@@ -188,7 +196,7 @@ class Boosting(Strategy):
         """The forest's output, computed on the CPU. Of rows that an earlier epoch predicted, only trees since then are computed."""
         if not row_count(batch):
             return torch.empty(0)
-        return self._sums.outputs(self.model.inputs({name: values.cpu() for name, values in batch.items()}))
+        return self._predictions.outputs(self.model.inputs({name: values.cpu() for name, values in batch.items()}))
 
     def sync_buffers(self) -> None:
         """Nothing: all workers have the same trees."""
@@ -198,7 +206,7 @@ class Boosting(Strategy):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.model.load_state_dict(state["model"])
-        self._sums.clear()
+        self._predictions.clear()
         for name, values in self.model.facts.items():
             values.copy_(state["growth"][name])
 
@@ -216,13 +224,6 @@ def as_trees(task: Task) -> Trees:
     if not isinstance(task, Trees):
         raise ConfigError(f"train.strategy is boosting, and task.kind {task.settings.kind} has no trees; set task.kind to trees")
     return task
-
-
-MOST_ROWS = 2**29
-_GRID_BITS = 23
-_LEAST_CURVATURE = 1e-6
-"""Least curvature, as a share of the row's weight, for losses that are flat or concave somewhere."""
-_BIAS_STEPS, _HALVINGS = 50, 20
 
 
 class Gradients(NamedTuple):

@@ -20,6 +20,11 @@ PAIRS_AT_ONCE = 2**16
 """Pairs that walk together, so that their numbers stay in a processor's cache."""
 _LEVELS_AT_ONCE = 3
 """Decisions between two looks at which pairs have arrived."""
+TREES_AT_ONCE = 64
+"""Trees of each output whose values are summed before they are added to the others."""
+_WEIGHTS = ("feature", "threshold", "missing_left", "is_set", "members", "left_child", "right_child", "value")
+_FACTS = ("gain", "rows")
+"""Of each node: what predictions need, and what the forest learned from."""
 
 
 class Nodes(NamedTuple):
@@ -36,14 +41,6 @@ class Nodes(NamedTuple):
     value: Tensor
     roots: Tensor
     """int64 of shape (trees,)."""
-
-
-def leaf_values(nodes: Nodes, inputs: Tensor) -> Tensor:
-    """The value of each row's leaf in each tree: float64 of shape (rows, trees), from float32 of shape (rows, inputs)."""
-    if not len(inputs):
-        return nodes.value.new_empty(0, len(nodes.roots))
-    rows_at_once = max(1, PAIRS_AT_ONCE // len(nodes.roots))
-    return torch.cat([nodes.value.take(_find_leaves(nodes, rows)) for rows in inputs.split(rows_at_once)])
 
 
 def _find_leaves(nodes: Nodes, inputs: Tensor) -> Tensor:
@@ -72,10 +69,6 @@ def _find_leaves(nodes: Nodes, inputs: Tensor) -> Tensor:
     return leaves.view(rows, -1)
 
 
-TREES_AT_ONCE = 64
-"""Trees of each output whose values are summed before they are added to the others."""
-
-
 @dataclass(frozen=True)
 class Tree:
     """The nodes of a tree, each entry of shape (nodes,); the first is the root. The children of a leaf are the leaf itself."""
@@ -100,10 +93,6 @@ class Tree:
     """int64: training rows that reached the node."""
     depth: int
     """Number of decisions above the deepest leaf."""
-
-
-_WEIGHTS = ("feature", "threshold", "missing_left", "is_set", "members", "left_child", "right_child", "value")
-_FACTS = ("gain", "rows")
 
 
 def column_inputs(column: TensorColumn, terms: int) -> int:
@@ -222,8 +211,11 @@ class Forest(nn.Module):
             roots = torch.arange(place.stop - first, device=self.feature.device) * self._nodes
             children = torch.stack([self.left_child[place], self.right_child[place]], 2) + roots[:, None, None]
             names = ("feature", "threshold", "missing_left", "is_set", "members", "value")
-            nodes = {name: getattr(self, name)[place].flatten(0, 1) for name in names}
-            yield leaf_values(Nodes(children=children.flatten(), roots=roots, **nodes), inputs)
+            flat = {name: getattr(self, name)[place].flatten(0, 1) for name in names}
+            nodes = Nodes(children=children.flatten(), roots=roots, **flat)
+            parts = inputs.split(max(1, PAIRS_AT_ONCE // len(roots))) if len(inputs) else ()
+            values = [nodes.value.take(_find_leaves(nodes, rows)) for rows in parts]
+            yield torch.cat(values) if values else nodes.value.new_empty(0, len(roots))
 
     def _leaf_values_of_graph(self, inputs: Tensor, trees: range) -> Tensor:
         """Leaf values of all trees at once: float64 of shape (rows, trees). Each row takes as many steps as the deepest tree has decisions:

@@ -27,6 +27,12 @@ from pipelines.errors import ConfigError
 from pipelines.runtime.compat.lightgbm import quiet_stdout, silence_thread
 from pipelines.train.workers import WorkerContext, all_gather_object, waits_for_workers
 
+Node = Mapping[str, Any]
+"""LightGBM's description of a node."""
+Result = TypeVar("Result")
+LEAST_DRAWN = 4
+"""Least number of inputs that are drawn for a tree."""
+
 
 def find_places(count: int) -> list[str]:
     """Host and port of every machine, by worker. Collective."""
@@ -39,12 +45,12 @@ def find_places(count: int) -> list[str]:
         for listener in listeners:
             listener.bind(("", 0))
         places = [(host, listener.getsockname()[1]) for listener in listeners]
-        every = [place for places_of_worker in all_gather_object(places) for place in places_of_worker]
+        places_of_all = [place for places_of_worker in all_gather_object(places) for place in places_of_worker]
     finally:  # once all have a port, so that none is given twice
         for listener in listeners:
             listener.close()
-    is_local = len({host for host, _ in every}) == 1
-    return [f"{'127.0.0.1' if is_local else host}:{port}" for host, port in every]
+    is_local = len({host for host, _ in places_of_all}) == 1
+    return [f"{'127.0.0.1' if is_local else host}:{port}" for host, port in places_of_all]
 
 
 def network_parameters(places: Sequence[str], rank: int, timeout_seconds: float) -> dict[str, Any]:
@@ -57,9 +63,6 @@ def network_parameters(places: Sequence[str], rank: int, timeout_seconds: float)
         "pre_partition": True,
         "time_out": ceil(timeout_seconds / 60),
     }
-
-
-Node = Mapping[str, Any]
 
 
 def read_tree(root: Node, values: int) -> Tree:
@@ -117,16 +120,6 @@ def _read_node(node: Node, number: int, place: Mapping[int, int]) -> tuple[int, 
     return node["split_feature"], float(rounded), missing_left, False, *children, 0.0, gain
 
 
-def no_tree(values: int) -> Tree:
-    """A tree that adds nothing."""
-    return read_tree({"leaf_value": 0.0}, values)
-
-
-Result = TypeVar("Result")
-LEAST_DRAWN = 4
-"""Least number of inputs that are drawn for a tree."""
-
-
 def check_lightgbm() -> None:
     """Raise ConfigError if it is not installed."""
     if find_spec("lightgbm") is None:
@@ -154,14 +147,10 @@ class Growth:
             "num_threads": self.threads,
         }
 
-    @property
-    def feature_share(self) -> float:
-        """The share of inputs to draw; all, where it would be of a few inputs, of which LightGBM hardly ever draws the last."""
-        return self.settings.feature_share if self.settings.feature_share * len(self.inputs) >= LEAST_DRAWN else 1.0
-
     def parameters(self) -> dict[str, Any]:
         settings = self.settings
         monotone = [input.direction for input in self.inputs]
+        draws_several = settings.feature_share * len(self.inputs) >= LEAST_DRAWN  # of fewer, LightGBM hardly ever draws the last
         return {
             **self.dataset_parameters(),
             "objective": "none",
@@ -171,7 +160,7 @@ class Growth:
             "max_depth": settings.depth or -1,
             "min_data_in_leaf": settings.min_rows,
             "lambda_l2": settings.l2,
-            "feature_fraction": self.feature_share,
+            "feature_fraction": settings.feature_share if draws_several else 1.0,
             **({"monotone_constraints": monotone} if any(monotone) else {}),
         }
 
@@ -208,7 +197,7 @@ class Machine:
         before = self._booster.current_iteration()
         self._boost(gradient, curvature, rate)
         if self._booster.current_iteration() == before:  # no decision improves the loss
-            return [no_tree(self._values)] * self._outputs
+            return [read_tree({"leaf_value": 0.0}, self._values)] * self._outputs
         grown = self._booster.dump_model(num_iteration=1, start_iteration=before)["tree_info"]
         return [read_tree(tree["tree_structure"], self._values) for tree in grown]
 

@@ -12,6 +12,14 @@ from pipelines.config.tasks.base import TaskSettings
 from pipelines.config.train.base import Training
 from pipelines.config.train.strategy import StrategySettings
 
+_OF_NETWORKS = (
+    *("optimizer", "momentum", "weight_decay", "clip_norm", "precision", "compile", "sync_batch_norm", "grad_accum_steps"),
+    *("shuffle", "init_from", "freeze", "lora", "lr_factors"),
+    *("global_batch", "schedule", "warmup", "step_epochs", "lr_gamma"),
+)
+"""Settings of `train` for what is trained by gradients."""
+_NO_EFFECT = OnlyWith("train.strategy", remedy="train a network, as by task.kind tabular")
+
 
 class TreesSettings(TaskSettings):
     """Gradient-boosted decision trees for tables, grown by LightGBM. A round adds a tree for each output of the task."""
@@ -48,16 +56,6 @@ class TreesSettings(TaskSettings):
         """The loop's rate is `learning_rate`."""
         rate = task.get("learning_rate")
         return {"lr": rate if isinstance(rate, int | float) else cls.model_fields["learning_rate"].default, "epochs": 20}
-
-
-_OF_NETWORKS = (
-    *("optimizer", "momentum", "weight_decay", "clip_norm", "precision", "compile", "sync_batch_norm", "grad_accum_steps"),
-    *("shuffle", "init_from", "freeze", "lora", "lr_factors"),
-    *("global_batch", "schedule", "warmup", "step_epochs", "lr_gamma"),
-)
-
-
-_NO_EFFECT = OnlyWith("train.strategy", remedy="train a network, as by task.kind tabular")
 
 
 def _has_rate_of_trees(config: Any) -> bool:

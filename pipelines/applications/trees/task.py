@@ -21,6 +21,8 @@ from pipelines.tasks.targets.base import is_binary
 
 _ORDERED = ("quantile",)
 """Encoders whose indices are in the order of the values."""
+_CATEGORIES, _NAN_LEFT, _NAN = 1, 2, 8
+"""Bits of LightGBM's `decision_type`: on categories; NaN goes left; NaN is a value of its own, and not 0."""
 
 
 @dataclass(frozen=True)
@@ -86,10 +88,6 @@ class Trees(Supervised):
         number = self.target.output_to_explain(model(rows).double()).numpy()
         shares = contributions(model, inputs.numpy())[np.arange(len(inputs)), number]
         return Explanation.sum_by_feature(features, model.importance(len(features)), shares)
-
-
-_CATEGORIES, _NAN_LEFT, _NAN = 1, 2, 8
-"""Bits of LightGBM's `decision_type`: on categories; NaN goes left; NaN is a value of its own, and not 0."""
 
 
 def contributions(forest: Forest, inputs: np.ndarray) -> np.ndarray:

@@ -23,11 +23,6 @@ class Header:
     """Rows first."""
 
     @property
-    def bytes(self) -> int:
-        """Of the header itself."""
-        return 4 + 4 * len(self.shape)
-
-    @property
     def row_bytes(self) -> int:
         return self.dtype.itemsize * prod(self.shape[1:])
 

@@ -75,11 +75,11 @@ class IdxReader(DataSourceReader):
     columns: StructType
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return read_columns(self.paths, to_arrow_schema(self.columns), ROW)
+        return read_columns(self.paths, to_arrow_schema(self.columns))
 
 
-def read_columns(paths: list[str], schema: pa.Schema, row: str) -> Iterator[pa.RecordBatch]:
-    """The files joined by row number, one column each in the order of the schema; a column named `row` numbers rows from 0.
+def read_columns(paths: list[str], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The files joined by row number, one column each in the order of the schema; a column with the name ROW numbers rows from 0.
 
     Raises SourceError if the files have different numbers of rows, or a column's type does not fit its file.
     """
@@ -88,11 +88,11 @@ def read_columns(paths: list[str], schema: pa.Schema, row: str) -> Iterator[pa.R
         sizes = ", ".join(f"{path} has {header.shape[0]:,}" for path, header in zip(paths, headers, strict=True))
         raise SourceError(f"idx files of one table must have as many rows as each other: {sizes}; give files of the same rows")
     rows_per_batch = max(1, BATCH_BYTES // max(sum(header.row_bytes for header in headers), 1))
-    fields = [field for field in schema if field.name != row]
+    fields = [field for field in schema if field.name != ROW]
     first = 0
     for arrays in zip(*[read_rows(path, rows_per_batch) for path in paths], strict=True):
         columns = {field.name: _cast(array, field, path) for array, field, path in zip(arrays, fields, paths, strict=True)}
-        columns[row] = pa.array(np.arange(first, first + len(arrays[0])))
+        columns[ROW] = pa.array(np.arange(first, first + len(arrays[0])))
         first += len(arrays[0])
         yield pa.record_batch([columns[field.name].cast(field.type) for field in schema], schema=schema)
 

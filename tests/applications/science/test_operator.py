@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from pipelines.applications.science.metrics import RepeatFeature
+from pipelines.applications.science.field_details import RepeatFeature
 from pipelines.applications.science.settings import OperatorSettings
 from pipelines.applications.science.task import FourierLayer, Operator
 from pipelines.data.versions.manifest import FittedEncoder

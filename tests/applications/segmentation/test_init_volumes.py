@@ -15,8 +15,9 @@ from drafts import draft, refusal, valid_config, write
 from raw import raw
 
 from pipelines.applications.segmentation import nifti
-from pipelines.applications.segmentation.draft import LARGEST_VOXELS, PATCH_VOXELS, WHOLE_VOXELS, choose_grid, name_expression
 from pipelines.applications.segmentation.nifti import Grid
+from pipelines.applications.segmentation.volume_draft import name_expression
+from pipelines.applications.segmentation.volume_grid import LARGEST_VOXELS, PATCH_VOXELS, WHOLE_VOXELS, choose_grid
 from pipelines.init.draft import Request
 from pipelines.init.drafting import draft_config
 
@@ -215,10 +216,10 @@ def test_large_volumes_are_made_coarser_and_learnt_in_parts(
 
 def test_a_draft_of_large_volumes_says_what_it_costs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_volumes(tmp_path)
-    monkeypatch.setattr("pipelines.applications.segmentation.draft.LARGEST_VOXELS", 200)
-    monkeypatch.setattr("pipelines.applications.segmentation.draft.PATCH_VOXELS", 50)
-    monkeypatch.setattr("pipelines.applications.segmentation.draft.WHOLE_VOXELS", 60)
-    monkeypatch.setattr("pipelines.applications.segmentation.draft.LABEL_VOXELS", 1)
+    monkeypatch.setattr("pipelines.applications.segmentation.volume_grid.LARGEST_VOXELS", 200)
+    monkeypatch.setattr("pipelines.applications.segmentation.volume_grid.PATCH_VOXELS", 50)
+    monkeypatch.setattr("pipelines.applications.segmentation.volume_grid.WHOLE_VOXELS", 60)
+    monkeypatch.setattr("pipelines.applications.segmentation.volume_draft.LABEL_VOXELS", 1)
     drafted = draft(tmp_path)
     valid_config(drafted)
     image = drafted.sections["dataset"]["features"]["image"]

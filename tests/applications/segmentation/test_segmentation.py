@@ -12,8 +12,9 @@ from torch import Tensor
 from torchmetrics.classification import MulticlassConfusionMatrix, MulticlassJaccardIndex
 from torchmetrics.segmentation import DiceScore
 
-from pipelines.applications.segmentation.metrics import PixelShares, dice, foreground_dice, iou, row_confusions
+from pipelines.applications.segmentation.mask_details import PixelShares
 from pipelines.applications.segmentation.network import OverPixels, UNet, tile_starts, tile_weights
+from pipelines.applications.segmentation.pixel_metrics import dice, foreground_dice, iou, row_confusions
 from pipelines.applications.segmentation.settings import SegmentationSettings
 from pipelines.applications.segmentation.task import Patches, Segmentation, change_curve
 from pipelines.config.load import parse

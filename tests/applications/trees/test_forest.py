@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from pipelines.applications.trees.boosting import PartialSums, best_bias, gradients, sum_exactly, to_grids
+from pipelines.applications.trees.boosting import PredictionCache, best_bias, gradients, sum_exactly, to_grids
 from pipelines.applications.trees.forest import PAIRS_AT_ONCE, Forest
-from pipelines.applications.trees.machines import no_tree, read_tree
+from pipelines.applications.trees.machines import read_tree
 from pipelines.applications.trees.settings import TreesSettings
 from pipelines.applications.trees.task import Trees, contributions
 from pipelines.data.versions.manifest import FittedEncoder
@@ -85,19 +85,19 @@ def test_rows_that_come_again_take_only_the_trees_since_and_have_the_same_bits(o
     inputs = forest.inputs(BATCH)
     first, second = inputs[:200], inputs[200:300]
     batch = {name: values[:300] for name, values in BATCH.items()}
-    sums = PartialSums(forest, most_bytes=len(first) * outputs * 8)  # not of the second
+    cache = PredictionCache(forest, most_bytes=len(first) * outputs * 8)  # not of the second
     for rounds in (0, 10, 54, 30, 56):  # 0, 10, 64, 94, 150 in all
         forest.add(trees[forest.count : forest.count + rounds * outputs])
-        assert torch.equal(torch.cat([sums.outputs(first), sums.outputs(second)]), forest(batch))
+        assert torch.equal(torch.cat([cache.outputs(first), cache.outputs(second)]), forest(batch))
     assert torch.equal(forest(batch), grown(batch)), "all trees"
     computed: list[range] = []
     add_trees = forest.add_trees
     monkeypatch.setattr(forest, "add_trees", lambda total, rows, trees: computed.append(trees) or add_trees(total, rows, trees))
-    sums.outputs(first)
+    cache.outputs(first)
     assert sum(map(len, computed)) == 22 * outputs, "two groups of 64 are known"
     forest.load_state_dict({name: values.roll(1, 0) if values.ndim > 1 else values for name, values in forest.state_dict().items()})
-    sums.clear()
-    assert torch.equal(sums.outputs(first), forest(batch)[:200])
+    cache.clear()
+    assert torch.equal(cache.outputs(first), forest(batch)[:200])
 
 
 @pytest.mark.parametrize("outputs", [1, 3])
@@ -117,7 +117,7 @@ def test_contributions_add_up_to_the_output_also_of_trees_without_decisions() ->
     assert not contributions(forest, inputs[:5]).any(), "a forest without trees"
     _, booster, _ = grow(1, rounds=3)
     trees = [read_tree(tree["tree_structure"], VALUES) for tree in booster.dump_model()["tree_info"]]
-    forest.add([*trees, no_tree(VALUES)])
+    forest.add([*trees, read_tree({"leaf_value": 0.0}, VALUES)])
     shares, outputs = contributions(forest, inputs).sum((1, 2)), forest.scores(forest.inputs(BATCH))[:, 0].numpy()
     assert np.ptp(outputs) > 0.1 and np.allclose(outputs - shares, (outputs - shares)[0], atol=1e-12), "but for the mean"
 
@@ -159,7 +159,7 @@ def test_weights_have_no_empty_trees_and_fill_a_forest_of_any_size() -> None:
     grown.reserve(7)
     with torch.no_grad():
         grown.bias.fill_(0.5)
-    grown.add([no_tree(VALUES)])
+    grown.add([read_tree({"leaf_value": 0.0}, VALUES)])
     weights = grown.weights()
     assert weights["feature"].shape == (1, 29) and (grown(BATCH) == 0.5).all()
     inputs = grown.inputs({name: values[:3] for name, values in BATCH.items()})
