@@ -30,8 +30,10 @@ log = logging.getLogger(__name__)
 
 FILE = "ray.log"
 _MOST_LINES = 20_000
-_QUIET_SECONDS = 10.0  # for so long after a hidden line of a process, all that it prints to stderr is part of the same report
-_RAYS = ("TrainController", "SynchronizationActor", "AutoscalingCoordinator")  # Ray's actors, which print nothing but reports
+_QUIET_SECONDS = 10.0
+"""For so long after a hidden line of a process, all that it prints to stderr is part of the same report."""
+_RAYS = ("TrainController", "SynchronizationActor", "AutoscalingCoordinator")
+"""Ray's actors, which print nothing but reports."""
 _REPORT = re.compile(
     r"Traceback \(most recent call last\)|Error in training function|Fatal Python error|terminate called|\*\*\* SIG|\s*frame #\d+"
     r"|\s*@ +0x|\[rank\d+\]:\[[EWF]|\[\w*[EF]\d{4} |\[\d{4}-\d\d-\d\d [\d:,]+ [EF] "

@@ -46,10 +46,14 @@ from pipelines.tasks.targets.classes import BinaryTarget, ClassTarget
 log = logging.getLogger(__name__)
 
 MODELS = ("linear", "forest", "boosting")
-REGULARISATIONS, ITERATIONS = (0.0, 1e-4, 1e-2), 100  # of linear models: `regParam`, for the squared coefficients of standardised columns
-TREES, DEPTHS = 100, (6, 12)  # of forests
-ROUNDS, RATE, DEPTH = 60, 0.1, 5  # of boosting, which adds a tree in each round
-_LEAST_PROBABILITY = 1e-6  # of a class in a forest, no tree of which has seen it among rows like this one: the loss stays finite
+REGULARISATIONS, ITERATIONS = (0.0, 1e-4, 1e-2), 100
+"""Of linear models: `regParam`, for the squared coefficients of standardised columns, and the most iterations."""
+TREES, DEPTHS = 100, (6, 12)
+"""Of forests: the number of trees, and the depths to choose from."""
+ROUNDS, RATE, DEPTH = 60, 0.1, 5
+"""Of boosting, which adds a tree in each round: rounds, learning rate, and depth of trees."""
+_LEAST_PROBABILITY = 1e-6
+"""Of a class in a forest, no tree of which has seen it among rows like this one: the loss stays finite."""
 
 
 def check_baseline(model: str, task: Supervised) -> None:
