@@ -27,6 +27,9 @@ from pipelines.train.step_clock import StepClock
 from pipelines.train.tree_all_reduce import TreeAllReduce, additions
 from pipelines.train.workers import WorkerContext
 
+SUMS = 5
+"""Entries of what `Replica.step` returns."""
+
 
 class ModelState:
     """A model's trained parameters and its buffers. Other parameters are expected to be equal in all models."""
@@ -66,10 +69,6 @@ class ModelState:
         for parameter, values in zip(self.parameters, other.parameters, strict=True):
             parameter.copy_(values)
         self.buffers.restore(other.buffers.clones())
-
-
-SUMS = 5
-"""Entries of what `Replica.step` returns."""
 
 
 class Replica:

@@ -26,6 +26,12 @@ from pipelines.train.strategy import Strategy
 from pipelines.train.workers import all_gather_object, broadcast_from_rank0
 
 log = logging.getLogger(__name__)
+FIT_BYTES = 64 * 2**20
+"""Decoded bytes of the training split that predictors are fitted on, approximately; a smaller split is read whole."""
+LEAST_EPOCHS_OF_A_CURVE = 4
+"""Fewer epochs draw no curve, of whose end something could be said."""
+STILL_RISING, STILL_RISING_AS_RATE_FALLS = 0.01, 0.1
+"""Shares of what a run has gained that its last quarter brings if it was too short."""
 
 
 @dataclass
@@ -188,14 +194,6 @@ class Evaluation:
             for other in remaining:
                 metric.merge_state(other[name])
         return merged
-
-
-FIT_BYTES = 64 * 2**20
-"""Decoded bytes of the training split that predictors are fitted on, approximately; a smaller split is read whole."""
-
-LEAST_EPOCHS_OF_A_CURVE = 4
-STILL_RISING, STILL_RISING_AS_RATE_FALLS = 0.01, 0.1
-"""Shares of what a run has gained that its last quarter brings if it was too short."""
 
 
 def fit_trivial_predictors(task: Task, version: Version, rank: int) -> list[TrivialPredictor]:

@@ -26,6 +26,8 @@ from pipelines.train.buffers import is_single_row_error
 from pipelines.train.fine_tuning import add_adapters, freeze
 from pipelines.train.optimizers import parameter_groups
 
+_WHY = "the model has a batch norm, which finds no variance in it"
+
 
 def first_model(settings: Train, task: Task, read_weights: Callable[[], Mapping[str, Tensor]] | None) -> nn.Module:
     """The model before the first step: a function of the seed, and of the weights that are read. Parameters to freeze are frozen,
@@ -179,9 +181,6 @@ def _kind(dtype: torch.dtype) -> str:
 
 def _dtype_name(tensor: Tensor) -> str:
     return str(tensor.dtype).removeprefix("torch.")
-
-
-_WHY = "the model has a batch norm, which finds no variance in it"
 
 
 def may_have_batch_norm(settings: Train, task: Task) -> bool:

@@ -36,6 +36,10 @@ from pipelines.train.workers import WorkerContext
 ONE_CYCLE_WARMUP = 0.3
 ONE_CYCLE_START, ONE_CYCLE_END = 1 / 25, 1 / 250_000
 """Fractions of the peak at which the cycle starts and ends, as in torch's OneCycleLR."""
+FACTOR = "lr_factor"
+"""Key of a group of parameters in an optimizer: multiplies the rate of the schedule."""
+MATRICES = "matrices"
+"""Key of a group of parameters: whether they are the matrices of hidden layers."""
 
 
 def learning_rate(settings: Train, step: int, total_steps: int, steps_per_epoch: int) -> float:
@@ -181,12 +185,6 @@ class Update:
         self._scaler.load_state_dict(state["scaler"])
         if self._average:
             self._average.load_state_dict(state["average"])
-
-
-FACTOR = "lr_factor"
-"""Key of a group of parameters in an optimizer: multiplies the rate of the schedule."""
-MATRICES = "matrices"
-"""Key of a group of parameters: whether they are the matrices of hidden layers."""
 
 
 def hidden_matrices(model: nn.Module) -> set[Tensor]:

@@ -33,6 +33,8 @@ GPU_STEPS_PER_MEASUREMENT = 4
 
 Hook = Callable[[Any, Any], Any]
 """A communication hook of DistributedDataParallel: called with its state and a bucket of gradients, it returns a future."""
+EVERY_SECONDS = 2.0
+"""Between two meetings, about: one takes some tenths of a millisecond."""
 
 
 @dataclass(frozen=True)
@@ -146,10 +148,6 @@ class GpuStepClock(StepClock):
 
 def create_step_clock(device: torch.device) -> StepClock:
     return GpuStepClock() if device.type == "cuda" else StepClock()
-
-
-EVERY_SECONDS = 2.0
-"""Between two meetings, about: one takes some tenths of a millisecond."""
 
 
 class PhaseTimes:

@@ -12,6 +12,14 @@ from pipelines.config.train.train import Train
 from pipelines.errors import NonFiniteError
 from pipelines.train.workers import Mesh, all_gather_object, waits_for_workers
 
+GPU_STEPS_PER_READING = 16
+"""Steps between readings: a reading synchronises with the GPU, which then idles for about 0.1 ms."""
+SLOW_STEP_SECONDS = 1 / 32
+"""Longer steps are all read, which costs at most 0.3 % of them: requests to save or to stop would else wait for up to 16 steps."""
+REMEDY = "the last complete checkpoint is kept; lower train.lr, set train.clip_norm, or correct the rows"
+MOST_OVERFLOWS = 50
+"""fp16 halves its loss scale, initially 65,536, at every overflow: after this many the scale is not the cause."""
+
 
 @dataclass(frozen=True)
 class Flags:
@@ -62,12 +70,6 @@ def gather_replicas(numbers: Tensor, played: range, replicas: int, flags: Flags)
         dist.all_reduce(every)
     by_replica, flags_of_all = every.split([table.numel(), FLAGS])
     return by_replica.view_as(table), flags_of_all
-
-
-GPU_STEPS_PER_READING = 16
-"""Steps between readings: a reading synchronises with the GPU, which then idles for about 0.1 ms."""
-SLOW_STEP_SECONDS = 1 / 32
-"""Longer steps are all read, which costs at most 0.3 % of them: requests to save or to stop would else wait for up to 16 steps."""
 
 
 @dataclass(frozen=True)
@@ -181,13 +183,6 @@ def steps_per_point(total_steps: int, steps_per_reading: int) -> int:
     """
     stride = min(100, max(1, total_steps // 250))
     return -(-stride // steps_per_reading) * steps_per_reading
-
-
-REMEDY = "the last complete checkpoint is kept; lower train.lr, set train.clip_norm, or correct the rows"
-
-
-MOST_OVERFLOWS = 50
-"""fp16 halves its loss scale, initially 65,536, at every overflow: after this many the scale is not the cause."""
 
 
 def check_step(step: StepStatistics, mesh: Mesh, settings: Train, overflows: int) -> None:

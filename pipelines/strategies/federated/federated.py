@@ -30,6 +30,9 @@ from pipelines.train.step_statistics import Flags, StepResult, gather_replicas
 from pipelines.train.strategy import Strategy
 from pipelines.train.workers import WorkerContext
 
+_NUMBERS = 6
+"""Numbers of each client: sum of losses, weight, rows, norm of its change, 1 if that was clipped, 1."""
+
 
 class Client(Replica):
     """Plays one client after the other; each starts at `start`.
@@ -68,10 +71,6 @@ class Client(Replica):
                 pull = (parameter.detach() - start.detach()) * factor
                 parameter.grad = pull if parameter.grad is None else parameter.grad.add_(pull)
         return sums
-
-
-_NUMBERS = 6
-"""Numbers of each client: sum of losses, weight, rows, norm of its change, 1 if that was clipped, 1."""
 
 
 class Federated(Strategy):

@@ -35,6 +35,7 @@ from pipelines.train.workers import WorkerContext
 
 _NATS = 35.0
 """More clients than there are places are drawn in a round with a probability of at most exp(-35), 6e-16."""
+Rows = dict[str, np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -151,9 +152,6 @@ def _smallest_pass(settings: Train, rows: np.ndarray) -> np.ndarray:
     so are the passes that a batch is divided into."""
     batch = rows // -(-rows // (settings.global_batch // settings.strategy_as(Settings).per_round))
     return batch // np.minimum(settings.grad_accum_steps, batch)
-
-
-Rows = dict[str, np.ndarray]
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,12 @@ from pipelines.train.passes import Precision
 
 _MICROBATCHES_PER_PLACE = 4
 """By default: workers then idle for less than a fifth of a step with schedule 1F1B."""
+_SCHEDULES: dict[str, Any] = {
+    "1F1B": pipelining.Schedule1F1B,
+    "Interleaved1F1B": pipelining.ScheduleInterleaved1F1B,
+    "InterleavedZeroBubble": pipelining.ScheduleInterleavedZeroBubble,
+    "ZBVZeroBubble": pipelining.ScheduleZBVZeroBubble,
+}
 
 
 def stages_by_place(schedule: str, places: int) -> list[list[int]]:
@@ -146,14 +152,6 @@ def broadcast_from(tensor: Tensor, place: int, group: dist.ProcessGroup, device:
     output = tensor.contiguous() if dist.get_rank(group) == place else torch.empty(shape, dtype=dtype, device=device)
     dist.broadcast(output, group=group, group_src=place)
     return output
-
-
-_SCHEDULES: dict[str, Any] = {
-    "1F1B": pipelining.Schedule1F1B,
-    "Interleaved1F1B": pipelining.ScheduleInterleaved1F1B,
-    "InterleavedZeroBubble": pipelining.ScheduleInterleavedZeroBubble,
-    "ZBVZeroBubble": pipelining.ScheduleZBVZeroBubble,
-}
 
 
 class Pipeline:

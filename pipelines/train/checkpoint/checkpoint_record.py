@@ -28,6 +28,12 @@ from pipelines.train.dtensor import local_parts, tensor_name
 
 FORMAT = 2
 RECORD = "record.json"
+DIGEST_LOG = "trail"
+"""The name on disk, which existing runs have."""
+_LOOP_STATE = ("step", "epochs", "validated", "best_epoch", "best", "best_loss", "improved_epoch", "best_metrics")
+"""Fields of the loop's state that are equal on all workers: times differ, and one worker asks parameter servers for rows."""
+Fingerprints = dict[str, str]
+"""A short digest by name, of a tensor, or of a worker's part of one, or of another value."""
 
 
 @dataclass(frozen=True)
@@ -59,9 +65,6 @@ def newest_step(directory: RunDirectory) -> int | None:
     contents = (directory.get(f"checkpoints/{base}/{RECORD}") for base in directory.names("checkpoints"))
     records = [values for content in contents if content is not None and (values := unseal_or_none(content)) is not None]
     return max((int(values["step"]) for values in records), default=None)
-
-
-DIGEST_LOG = "trail"  # the name on disk, which existing runs have
 
 
 @dataclass
@@ -137,13 +140,6 @@ def describe_machine(device: torch.device) -> str:
     cpuinfo = Path("/proc/cpuinfo")
     models = re.findall(r"^model name\s*:\s*(.+)$", cpuinfo.read_text(encoding="utf-8"), re.MULTILINE) if cpuinfo.exists() else []
     return f"{models[0] if models else platform.machine()}, torch {torch.__version__}"
-
-
-_LOOP_STATE = ("step", "epochs", "validated", "best_epoch", "best", "best_loss", "improved_epoch", "best_metrics")
-"""Fields of the loop's state that are equal on all workers: times differ, and one worker asks parameter servers for rows."""
-
-Fingerprints = dict[str, str]
-"""A short digest by name, of a tensor, or of a worker's part of one, or of another value."""
 
 
 def fingerprints(state: Mapping[str, Any], record: Record) -> Fingerprints:

@@ -18,6 +18,9 @@ from pipelines.train.ddp.settings import Compression
 from pipelines.train.passes import one_thread
 from pipelines.train.workers import WorkerContext
 
+BLOCK = 1024
+"""Consecutive entries of which `topk` sends the largest: a place among them has two bytes."""
+
 
 class Flat:
     """A flat tensor of zeros, and a view of it for each shape."""
@@ -195,9 +198,6 @@ def mean_over_workers(values: Tensor, context: WorkerContext) -> Tensor:
 def _copy(sources: Sequence[Tensor], targets: Sequence[Tensor]) -> None:
     for source, target in zip(sources, targets, strict=True):
         target.copy_(source.view(target.shape))
-
-
-BLOCK = 1024
 
 
 class TopK:
