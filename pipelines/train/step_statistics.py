@@ -65,11 +65,11 @@ def gather_replicas(numbers: Tensor, played: range, replicas: int, flags: Flags)
     """
     table = numbers.new_zeros(replicas, numbers.shape[1])
     table[played.start : played.stop] = numbers
-    every = torch.cat([table.flatten(), torch.tensor(flags.numbers(), dtype=numbers.dtype).to(numbers.device, non_blocking=True)])
+    sums = torch.cat([table.flatten(), torch.tensor(flags.numbers(), dtype=numbers.dtype).to(numbers.device, non_blocking=True)])
     if dist.is_initialized():
-        dist.all_reduce(every)
-    by_replica, flags_of_all = every.split([table.numel(), FLAGS])
-    return by_replica.view_as(table), flags_of_all
+        dist.all_reduce(sums)
+    by_replica, flag_counts = sums.split([table.numel(), FLAGS])
+    return by_replica.view_as(table), flag_counts
 
 
 @dataclass(frozen=True)
@@ -110,22 +110,18 @@ class PendingSteps:
         self.overflows = 0
         """Consecutive steps, up to the last one read, with a gradient that was not finite: fp16 skips such a step."""
         self._results: list[Tensor] = []
-        self._last = 0
 
-    def add(self, number: int, result: StepResult, is_due: bool = False) -> list[StepStatistics]:
-        """Keep the result of step `number`. Returns all steps kept so far when a reading is due, for whatever reason, else none."""
+    def add(self, number: int, result: StepResult, is_due: bool) -> list[StepStatistics]:
+        """Keep the result of step `number`. Returns none, or, when a reading is due, for whatever reason, the kept steps in order: then it
+        waits until the device has finished them."""
         sums = (result.grad_norm, result.own_loss_sum, result.loss_sum, result.weight, result.rows)
         self._results.append(torch.cat([torch.stack([value.double() for value in sums]), result.flags]))
-        self._last = number
-        return self.read() if is_due or self._is_slow or number % self.steps_per_reading == 0 else []
-
-    def read(self) -> list[StepStatistics]:
-        """Return the kept steps, in order, and forget them. Waits until the device has finished them."""
-        first = self._last - len(self._results) + 1
+        if not (is_due or self._is_slow or number % self.steps_per_reading == 0):
+            return []
         read = _read_after_others if dist.is_initialized() and dist.get_world_size() > 1 else _read
-        rows = read(self._results) if self._results else []
+        first, values_by_step = number - len(self._results) + 1, read(self._results)
         self._results = []
-        steps = [StepStatistics(first + index, *values) for index, values in enumerate(rows)]
+        steps = [StepStatistics(first + index, *values) for index, values in enumerate(values_by_step)]
         for step in steps:
             self.overflows = 0 if isfinite(step.grad_norm) else self.overflows + 1
             self._is_slow = step.slow > 0

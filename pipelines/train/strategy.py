@@ -43,12 +43,6 @@ class ConsistentPoint:
     is_written: bool = False
     """Every worker has written its part of the last save."""
 
-    @classmethod
-    def after(cls, steps: Sequence[StepStatistics], workers: int) -> "ConsistentPoint":
-        """The point after steps whose all-reduces have also summed the workers' flags."""
-        is_save_due, is_stop_due = any(step.save for step in steps), any(step.stop for step in steps)
-        return cls(steps, is_save_due, is_stop_due, steps[-1].written == workers)
-
 
 class Strategy(ABC):
     """How the workers share the computation of a step.

@@ -125,10 +125,10 @@ class Federated(Strategy):
             for mean, part in zip(means, normal.split(sizes), strict=True):
                 mean.add_((part * deviation).view(mean.shape).to(mean.device, mean.dtype))
         self._outer.step(means, self._means.mean_changes(changes))
-        by_place, flags_of_all = gather_replicas(numbers, places, batch.places, flags)
+        by_place, flag_counts = gather_replicas(numbers, places, batch.places, flags)
         sums = by_place.sum(0)
         self._last_sums = sums.tolist()
-        return StepResult(sums.new_full((), -1), numbers[:, 0].sum(), sums[0], sums[1], sums[2], flags_of_all)
+        return StepResult(sums.new_full((), -1), numbers[:, 0].sum(), sums[0], sums[1], sums[2], flag_counts)
 
     def metrics(self) -> dict[str, float]:
         _, _, rows, norms, clipped, clients = self._last_sums

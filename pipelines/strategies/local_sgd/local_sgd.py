@@ -146,7 +146,7 @@ class LocalSgd(Strategy):
         steps = zip(self._replicas.values(), batch, strict=True)
         sums_by_replica = torch.stack([replica.step(rows, number, rate, compute_grad_norm) for replica, rows in steps])
         self.clock.enter(EXCHANGE)
-        by_replica, flags_of_all = gather_replicas(sums_by_replica, self._played[self._context.rank], self._local.replicas, flags)
+        by_replica, flag_counts = gather_replicas(sums_by_replica, self._played[self._context.rank], self._local.replicas, flags)
         if (number + 1) % self._local.inner_steps == 0:
             deltas = self._deltas()
             mean_deltas = self._int8.mean(deltas) if self._int8 else self._means.mean_deltas(deltas)
@@ -155,7 +155,7 @@ class LocalSgd(Strategy):
                 model_state.copy(self._outer.model_state)
             self._is_current = True
         loss_sum, weight, rows, norms, replicas_with_rows = by_replica.sum(0)
-        return StepResult(norms / replicas_with_rows.clamp(min=1), sums_by_replica[:, 0].sum(), loss_sum, weight, rows, flags_of_all)
+        return StepResult(norms / replicas_with_rows.clamp(min=1), sums_by_replica[:, 0].sum(), loss_sum, weight, rows, flag_counts)
 
     def predict(self, batch: Batch) -> Tensor:
         self.sync_buffers()

@@ -15,14 +15,6 @@ from torch import Tensor, nn
 
 from pipelines.config.train.train import Train
 from pipelines.data.versions.versions import Version
-from pipelines.strategies.sharded.model_parallel import (
-    check_degrees,
-    data_parallel,
-    device_mesh,
-    divide,
-    divide_tokens,
-    parallel_cross_entropy,
-)
 from pipelines.strategies.sharded.parameter_shards import (
     allocate,
     check_parameters,
@@ -35,6 +27,14 @@ from pipelines.strategies.sharded.parameter_shards import (
     skeleton,
 )
 from pipelines.strategies.sharded.settings import Settings
+from pipelines.strategies.sharded.tensor_and_context import (
+    check_degrees,
+    data_parallel,
+    device_mesh,
+    divide,
+    divide_tokens,
+    parallel_cross_entropy,
+)
 from pipelines.tasks.base import Batch, Task, row_count
 from pipelines.train.buffers import ModelBuffers, convert_sync_batch_norm
 from pipelines.train.dtensor import full_tensor
@@ -122,9 +122,9 @@ class Sharded(SpreadModel):
         if self._context.rank not in self.mesh.first_ranks:
             sums[:-FLAGS] = 0  # the first worker of a replica counts its rows
         dist.all_reduce(sums)
-        (loss_sum, weight, rows), flags_of_all = sums.split([3, FLAGS])
+        (loss_sum, weight, rows), flag_counts = sums.split([3, FLAGS])
         norm = self._update.apply(rate, weight, compute_grad_norm)
-        return StepResult(norm, pass_sums[0], loss_sum, weight, rows, flags_of_all)
+        return StepResult(norm, pass_sums[0], loss_sum, weight, rows, flag_counts)
 
     @torch.no_grad()
     def predict(self, batch: Batch) -> Tensor:

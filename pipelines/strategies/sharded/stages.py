@@ -15,9 +15,9 @@ from torch.distributed.device_mesh import DeviceMesh
 from pipelines.config.train.train import Train
 from pipelines.errors import ConfigError
 from pipelines.runtime.compat.torch import BatchNorm
-from pipelines.strategies.sharded.model_parallel import data_parallel
 from pipelines.strategies.sharded.parameter_shards import recompute, shard_parameters
 from pipelines.strategies.sharded.settings import Settings
+from pipelines.strategies.sharded.tensor_and_context import data_parallel
 from pipelines.tasks.base import Batch, Task
 from pipelines.train.passes import Precision
 

@@ -58,7 +58,7 @@ class DataParallel(Strategy):
         if settings.compile:
             self._loss.compile()  # with what comes before and after the network: augmentation, and the loss itself
         self._replicated: DistributedDataParallel | None = None
-        """Created at the first step, when the model's weights have been loaded."""
+        """Created at the first step, when the model's weights have been loaded; none for a single worker."""
         self._in_memory: TreeAllReduce | None = None
         """Sums gradients if all workers are on one machine without GPUs."""
         self._sums = torch.zeros(0)
@@ -72,31 +72,31 @@ class DataParallel(Strategy):
             self.model.train()
         # Of this worker: sum of losses, weight, rows, flags.
         self._sums = sums = torch.tensor([0.0, 0.0, row_count(batch), *flags.numbers()]).to(self._context.device, non_blocking=True)
-        *earlier, last = split(batch, self._settings.grad_accum_steps)
-        for rows in (*earlier, last):
-            with self._replicated.no_sync() if self._replicated and rows is not last else nullcontext():
+        passes = split(batch, self._settings.grad_accum_steps)
+        for rows in passes:
+            is_last = rows is passes[-1]  # whose backward pass also exchanges the gradients of all
+            with nullcontext() if is_last or not self._replicated else self._replicated.no_sync():
                 self.clock.enter(FORWARD)
                 loss, weight = (self._replicated or self._loss)(rows)
                 sums[:2] += torch.stack([loss.detach(), weight.detach()])
                 if self._replicated and not self._in_memory:  # whose sums are complete when the hook returns
                     self.clock.exchange_after_backward(loss)
-                if rows is last:
+                if is_last:
                     own_loss_sum = sums[0].clone()
                     # In memory, workers' sums are added up together with the last bucket of gradients: a message took a sixth of the CPU
                     # time of an MLP of 2 x 32.
                     sends = self._context.world_size > 1 and not self._in_memory
                     message = dist.all_reduce(sums, async_op=True) if sends else None
-                # The last backward pass also exchanges gradients.
                 self._update.backward(loss, averaged_over=1 if self._in_memory else self._context.world_size)
         self._check_gradients()
         if message:
             self.clock.enter(EXCHANGE)
             message.wait()
-        (loss_sum, weight, rows_of_all), flags_of_all = sums.double().split([3, FLAGS])
+        (loss_sum, weight, total_rows), flag_counts = sums.double().split([3, FLAGS])
         if self._feedback:
             self._feedback.reduce(weight, self._update.unit, number)
         norm = self._update.apply(rate, weight, compute_grad_norm)
-        return StepResult(norm, own_loss_sum, loss_sum, weight, rows_of_all, flags_of_all)
+        return StepResult(norm, own_loss_sum, loss_sum, weight, total_rows, flag_counts)
 
     def assign_shards(self, shard_counts: tuple[int, ...]) -> None:
         self.mesh = replace(self.mesh, shard_counts=shard_counts)
@@ -143,9 +143,9 @@ class DataParallel(Strategy):
             raise ConfigError(f"a parameter of shape {tuple(gradient.shape)}: {_SPARSE}")
         assert self._in_memory is not None
         self._in_memory.reduce([gradient], numbers=self._sums if bucket.is_last() else None)
-        done: torch.futures.Future[Tensor] = torch.futures.Future()
-        done.set_result(gradient)
-        return done
+        gradient_sum: torch.futures.Future[Tensor] = torch.futures.Future()
+        gradient_sum.set_result(gradient)
+        return gradient_sum
 
     def _check_gradients(self) -> None:
         for name, parameter in self._trained:

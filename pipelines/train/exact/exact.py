@@ -138,11 +138,11 @@ class Exact(Strategy):
             gradients.end(torch.cat([sums, own_flags, *self._buffers.changes(before)]))
             own_flags = torch.zeros_like(own_flags)
         self.clock.enter(EXCHANGE)
-        sums, flags_of_all, changes = gradients.wait().split([4, FLAGS, self._buffers.numel])
+        sums, flag_counts, changes = gradients.wait().split([4, FLAGS, self._buffers.numel])
         loss_sum, weight, rows, shards_with_rows = sums
         self._buffers.move(before, changes / shards_with_rows.clamp(min=1))
         norm = self._update.apply(rate, weight, compute_grad_norm)
-        return StepResult(norm, own_loss, loss_sum, weight, rows, flags_of_all)
+        return StepResult(norm, own_loss, loss_sum, weight, rows, flag_counts)
 
     def assign_shards(self, shard_counts: tuple[int, ...]) -> None:
         self.mesh = replace(self.mesh, shard_counts=shard_counts)

@@ -1,4 +1,4 @@
-"""The degrees of `train.strategy`: what a task supports, the workers as torch's device mesh, and layers and tokens that workers divide.
+"""Layers and tokens that workers divide, by the degrees `tensor` and `context`; the degrees that a task supports, and torch's device mesh.
 
 Tensor parallelism: several workers compute a layer together, by torch's `parallelize_module`, as the task's plan divides it.
 Context parallelism: workers divide the tokens of each row, and send each other keys and values for attention.
