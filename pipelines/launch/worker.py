@@ -90,11 +90,13 @@ def _train(actors: Sequence[Any], assignment: Assignment, directory: RunDirector
         is_first = context.rank == 0
         reports = _create_reports(config, assignment, directory, heartbeat, context) if is_first else Reports(directory, heartbeat)
         unsent: list[Any] = []
-
-        def put_profile(name: str, content: bytes) -> None:
-            directory.put(f"{PROFILE}/{name}", content)
-
-        profiler = StepProfiler(config.train.profile, strategy.clock, context.device, context.rank, put_profile)
+        profiler = StepProfiler(
+            config.train.profile,
+            strategy.clock,
+            context.device,
+            context.rank,
+            put=lambda name, content: directory.put(f"{PROFILE}/{name}", content),
+        )
         reports.begins = profiler.begin
         heartbeat.watch(strategy.clock, lambda: len(strategy.mesh.worker_shards(config.train.shards)))
         try:

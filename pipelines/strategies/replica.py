@@ -62,7 +62,7 @@ class ModelState:
     def move_buffers(self, start: "ModelState", changes: Tensor | None) -> None:
         """The part of `move` for buffers; there are no `changes` without buffers."""
         if changes is not None:
-            self.buffers.move(start.buffers.clones(), self.buffers.round_integers(changes))
+            self.buffers.move(start.buffers.clones(), changes, rounds_integers=True)
 
     @torch.no_grad()
     def copy(self, other: "ModelState") -> None:

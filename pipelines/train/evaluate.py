@@ -107,7 +107,7 @@ class Evaluation:
         parts = [shard.details.parts if shard.details and self._is_detailed else None for shard in shards]
         results = [(shard.metrics, details, shard.trivial) for shard, details in zip(shards, parts, strict=True)]
         by_worker = all_gather_object(results)
-        in_order = [of_shard for rank in self._strategy.mesh.first_ranks for of_shard in by_worker[rank]]
+        in_order = [result for rank in self._strategy.mesh.first_ranks for result in by_worker[rank]]
         merged = self._merged_metrics = self._merge_metrics([metrics for metrics, _, _ in in_order])
         # Every worker computes them, and all take those of one: they decide which epoch is the best, and thereby what is saved.
         metrics = broadcast_from_rank0(metric_values(merged))

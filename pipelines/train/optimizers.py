@@ -195,10 +195,10 @@ def hidden_matrices(model: nn.Module) -> set[Tensor]:
     """
     linear = [module for module in model.modules() if isinstance(module, nn.Linear)]
     outputs = [module for module in model.modules() if isinstance(module, nn.Embedding | nn.AdaptiveLogSoftmaxWithLoss)]
-    weights_of_outputs = {parameter for module in [*outputs, *linear[-1:]] for parameter in module.parameters()}
+    output_weights = {parameter for module in [*outputs, *linear[-1:]] for parameter in module.parameters()}
     # Not `layer.weight`, which may be computed from other parameters: no optimizer changes that.
     weights: list[Tensor] = [weight for layer in linear for name, weight in layer.named_parameters(recurse=False) if name == "weight"]
-    matrices = {weight for weight in weights if weight.ndim == 2} - weights_of_outputs
+    matrices = {weight for weight in weights if weight.ndim == 2} - output_weights
     if not any(matrix.requires_grad for matrix in matrices):
         raise ConfigError(
             "train.optimizer is muon, which changes matrices of linear layers before the last, and the model trains none; set it to adamw"

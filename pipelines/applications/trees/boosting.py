@@ -175,13 +175,13 @@ class Boosting(Strategy):
         self.clock.enter(EXCHANGE)
         gradient, curvature, losses = to_grids(derivatives.gradient, derivatives.curvature, derivatives.losses)
         sums = [losses.sum(0, keepdim=True), torch.tensor(flags.numbers(), dtype=torch.float64), gradient.sum(0)]
-        loss_sum, flag_counts, gradient_sum = sum_exactly(torch.cat(sums)[None]).split([len(values) for values in sums])
+        loss_sum, flags_of_all, gradient_sum = sum_exactly(torch.cat(sums)[None]).split([len(values) for values in sums])
         norm = gradient_sum.norm() / self._weight if compute_grad_norm else torch.tensor(-1.0)
         trees = self._machines.grow(gradient.float().numpy(), curvature.float().numpy(), rate)
         self.clock.enter(OTHER)
         self.model.add(trees)
         self._scores = torch.from_numpy(self._machines.scores())
-        return StepResult(norm, losses.sum(), loss_sum[0], self._weight, self._count, flag_counts)
+        return StepResult(norm, losses.sum(), loss_sum[0], self._weight, self._count, flags_of_all)
 
     @torch.no_grad()
     def predict(self, batch: Batch) -> Tensor:

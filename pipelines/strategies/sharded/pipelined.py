@@ -149,7 +149,7 @@ class Pipelined(SpreadModel):
 
     def state_dict(self) -> dict[str, Any]:
         """As that of `ddp`, but with the tensors of this worker's stages only: DCP puts those of all workers together."""
-        state = self._update.state_dict()
+        state = super().state_dict()
         for group in state["optimizer"]["param_groups"]:
             group["params"] = self._parameters
         return state
@@ -157,7 +157,7 @@ class Pipelined(SpreadModel):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         groups = state["optimizer"]["param_groups"]
         local_groups = [{**group, "params": [name for name in group["params"] if name in state["model"]]} for group in groups]
-        self._update.load_state_dict({**state, "optimizer": {**state["optimizer"], "param_groups": local_groups}})
+        super().load_state_dict({**state, "optimizer": {**state["optimizer"], "param_groups": local_groups}})
 
     def weights(self) -> dict[str, Tensor]:
         local_state, weights, group = self.model.state_dict(), {}, self._pipeline.group

@@ -5,7 +5,7 @@ replica, each of which keeps a part of the sum, and then over replicas.
 """
 
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -42,7 +42,7 @@ from pipelines.train.optimizers import Update
 from pipelines.train.passes import loss_and_weight, seed, split
 from pipelines.train.step_clock import FORWARD
 from pipelines.train.step_statistics import FLAGS, Flags, StepResult
-from pipelines.train.strategy import Strategy
+from pipelines.train.strategy import OneOptimizer
 from pipelines.train.workers import Mesh, WorkerContext
 
 _LENT_ROWS = 2
@@ -56,7 +56,7 @@ def check_spread(settings: Train, task: Task, model: nn.Module) -> None:
     check_recompute(settings, task, model)
 
 
-class SpreadModel(Strategy):
+class SpreadModel(OneOptimizer):
     """A model of which each worker holds a part: a skeleton, whose layers and tokens are divided as the degrees say."""
 
     def __init__(self, settings: Train, task: Task, build: Callable[[], nn.Module], context: WorkerContext) -> None:
@@ -147,12 +147,6 @@ class Sharded(SpreadModel):
     def sync_buffers(self) -> None:
         """Average the workers' batch norm statistics: each worker has seen other rows."""
         self._buffers.average(self._context.world_size)
-
-    def state_dict(self) -> dict[str, Any]:
-        return self._update.state_dict()
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._update.load_state_dict(state)
 
     def weights(self) -> dict[str, Tensor]:
         full_weights = {}

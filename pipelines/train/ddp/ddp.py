@@ -1,7 +1,7 @@
 """Strategy `ddp`: every worker computes the rows of its shards in one pass; gradients are all-reduced during the backward pass."""
 
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -20,7 +20,7 @@ from pipelines.train.optimizers import Update
 from pipelines.train.passes import Precision, loss_and_weight, seed, split
 from pipelines.train.step_clock import EXCHANGE, FORWARD
 from pipelines.train.step_statistics import FLAGS, Flags, StepResult
-from pipelines.train.strategy import Strategy
+from pipelines.train.strategy import OneOptimizer
 from pipelines.train.tree_all_reduce import TreeAllReduce
 from pipelines.train.workers import WorkerContext
 
@@ -31,7 +31,7 @@ which took about 3 % of a step's CPU time with 0.4 M and with 3 M parameters, on
 _SPARSE = "its gradient is sparse, which no optimizer here supports; set sparse=False"
 
 
-class DataParallel(Strategy):
+class DataParallel(OneOptimizer):
     """DistributedDataParallel whose gradients are divided by the weight of the global batch instead of averaged over workers.
 
     So the gradient is that of the global batch's mean loss, however its rows are divided among workers, even if one has none.
@@ -50,10 +50,9 @@ class DataParallel(Strategy):
         self._trained = [(name, parameter) for name, parameter in self.model.named_parameters() if parameter.requires_grad]
         self._feedback = (
             ErrorFeedback(self._compression, [parameter for _, parameter in self._trained], context)
-            if self._compression.has_memory
+            if self._compression.kind in ("powersgd", "topk")
             else None
         )
-        self._is_compressed = self._compression.kind != "none"
         self._loss = _TaskLoss(task, self.model, self._precision, context, runs_empty=self._synced)
         if settings.compile:
             self._loss.compile()  # with what comes before and after the network: augmentation, and the loss itself
@@ -108,14 +107,11 @@ class DataParallel(Strategy):
         if self._feedback:
             self._feedback.even_out()
 
-    def average_weights(self) -> AbstractContextManager[None]:
-        return self._update.average_weights()
-
     def state_dict(self) -> dict[str, Any]:
-        return self._update.state_dict() | ({"compression": self._feedback.state_dict()} if self._feedback else {})
+        return super().state_dict() | ({"compression": self._feedback.state_dict()} if self._feedback else {})
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._update.load_state_dict(state)
+        super().load_state_dict(state)
         if self._feedback:
             self._feedback.load_state_dict(state["compression"])
 
@@ -125,7 +121,7 @@ class DataParallel(Strategy):
         on_cpu = self._context.device.type == "cpu"
         replicated = DistributedDataParallel(self._loss, gradient_as_bucket_view=True, bucket_cap_mb=_CPU_BUCKET_MB if on_cpu else None)
         replicated.broadcast_buffers = False  # `sync_buffers` does that, less often than every step
-        if self._is_compressed:
+        if self._compression.kind != "none":
             replicated.register_comm_hook(None, self.clock.time_hook(HOOKS[self._compression.kind]))
         elif on_cpu and (all_reduce := _all_reduce_in_memory(replicated, self._context)):
             self._in_memory = all_reduce
