@@ -51,12 +51,12 @@ class TrainingProgress:
         self._progress.say(line, event, **values)
 
     def _report_deaths(self, deaths: Mapping[str, Any], written: Mapping[str, Any] | None) -> None:
-        at = f" at about step {written['step']:,} of {written['steps']:,}" if written and written["step"] else ""
+        when = f" at about step {written['step']:,} of {written['steps']:,}" if written and written["step"] else ""
         if written is None or written["first_step"] is None:
-            at, self._died_before_first_step = " before the first step", True
+            when, self._died_before_first_step = " before the first step", True
         workers, cut_off = deaths["workers"], deaths.get("cut_off", [])
         cause = "; ".join(dict.fromkeys(workers.values())) or f"{_worker_list(cut_off)} lost the connection to it"
-        line = f"{_worker_list(workers)} died{at}: {cause}"
+        line = f"{_worker_list(workers)} died{when}: {cause}"
         self.say(line, "died", workers=dict(workers), cut_off=cut_off)
         self.record_death(line)
 

@@ -162,7 +162,7 @@ class HangDetector:
             previous, changed, unmoved_since = self._last_beats.get(rank, (beat, now, now))
             if (previous.process, previous.beat) != (beat.process, beat.beat):
                 changed = now
-            place, earlier_place = ((at.process, at.step, at.steps, at.phase) for at in (beat, previous))
+            place, earlier_place = ((state.process, state.step, state.steps, state.phase) for state in (beat, previous))
             self._last_beats[rank] = (beat, changed, unmoved_since if place == earlier_place else now)
         self._last_beats = {rank: self._last_beats[rank] for rank in beats}
         seconds = min((now - unmoved_since for _, _, unmoved_since in self._last_beats.values()), default=0.0)

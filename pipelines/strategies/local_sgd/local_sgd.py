@@ -56,8 +56,11 @@ class Int8Means:
             for error, values in zip(errors, tensors, strict=True):
                 error.add_(values)
         # One scale per tensor, float32: infinite if a value is not finite, so that the mean is not finite either.
-        of_replicas = [torch.stack([e.abs().amax() if e.numel() else e.new_zeros(()) for e in errors]) for errors in self.errors.values()]
-        largest = torch.stack(of_replicas).amax(0)
+        largest_by_replica = [
+            torch.stack([error.abs().amax() if error.numel() else error.new_zeros(()) for error in replica])
+            for replica in self.errors.values()
+        ]
+        largest = torch.stack(largest_by_replica).amax(0)
         on_cpu = largest.nan_to_num(nan=torch.inf, posinf=torch.inf).cpu()
         if self._workers > 1:
             dist.all_reduce(on_cpu, dist.ReduceOp.MAX)
