@@ -186,7 +186,6 @@ class Evaluation:
         log.warning("the run has no figures of its %s split: %s: %s", self.split, type(error).__name__, error)
 
     def _merge_metrics(self, shards: list[MetricCollection]) -> MetricCollection:
-        """Merge the shards' metrics into one collection."""
         merged, *remaining = shards
         for name, metric in merged.items(keep_base=True, copy_state=False):
             # Every worker already has the metrics of all shards. `sync_on_compute` counts only when a metric is created.

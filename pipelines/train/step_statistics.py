@@ -89,14 +89,10 @@ class StepStatistics:
     slow: float = 0.0
 
 
-def _read(results: list[Tensor]) -> list[list[float]]:
-    return torch.stack(results).tolist()
-
-
 @waits_for_workers
-def _read_after_others(results: list[Tensor]) -> list[list[float]]:
+def _read_after_others(results: Tensor) -> list[list[float]]:
     """Over NCCL, it is here that the host waits for the other workers: collectives only queue."""
-    return _read(results)
+    return results.tolist()
 
 
 class PendingSteps:
@@ -118,9 +114,9 @@ class PendingSteps:
         self._results.append(torch.cat([torch.stack([value.double() for value in sums]), result.flags]))
         if not (is_due or self._is_slow or number % self.steps_per_reading == 0):
             return []
-        read = _read_after_others if dist.is_initialized() and dist.get_world_size() > 1 else _read
-        first, values_by_step = number - len(self._results) + 1, read(self._results)
-        self._results = []
+        first, results, self._results = number - len(self._results) + 1, torch.stack(self._results), []
+        has_others = dist.is_initialized() and dist.get_world_size() > 1
+        values_by_step = _read_after_others(results) if has_others else results.tolist()
         steps = [StepStatistics(first + index, *values) for index, values in enumerate(values_by_step)]
         for step in steps:
             self.overflows = 0 if isfinite(step.grad_norm) else self.overflows + 1

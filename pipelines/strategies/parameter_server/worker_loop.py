@@ -287,6 +287,5 @@ class WorkerLoop:
 
 
 def _raise_first(failures: Iterable[str]) -> None:
-    """Raise NonFiniteError with the first text that says what is wrong."""
     if failure := next(filter(None, failures), ""):
         raise NonFiniteError(failure)
