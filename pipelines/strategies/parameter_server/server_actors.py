@@ -149,7 +149,8 @@ class Servers:
     """
 
     def __init__(self, actors: Sequence[ActorHandle], timeout_seconds: float) -> None:
-        self._actors, self._timeout, self.run = list(actors), timeout_seconds, ""
+        self._actors: list[Any] = list(actors)  # whose methods Ray does not type
+        self._timeout, self.run = timeout_seconds, ""
         self.most_queued = 0
         """Greatest number of commands that waited at a server when it answered, since it was last read."""
 
