@@ -19,8 +19,8 @@ from pipelines.config.train.init_from import InitFrom
 from pipelines.config.train.train import Train
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.launch.checks import check_before_etl
-from pipelines.strategies.sharded.model_parallel import check_divisible
 from pipelines.strategies.sharded.parameter_shards import check_parameters, check_recompute
+from pipelines.strategies.sharded.tensor_and_context import check_divisible
 from pipelines.tasks.base import Batch, Data
 from pipelines.tasks.model_parallel import LayerPlan
 from pipelines.tasks.vision import Vision

@@ -42,9 +42,9 @@ from pipelines.errors import LockstepError
 from pipelines.launch.checks import check_before_etl, check_fold, check_training
 from pipelines.launch.cluster import uses_gpus
 from pipelines.launch.initial_weights import initial_weights
-from pipelines.launch.restarts import watch
 from pipelines.launch.training_progress import TrainingProgress
 from pipelines.launch.training_run import _log_model
+from pipelines.launch.training_watch import watch
 from pipelines.launch.verify import _check, _load_digests, _version
 from pipelines.launch.worker import _initial_weights
 from pipelines.monitor.stack_dump import describe_workers, stack

@@ -47,7 +47,7 @@ from pipelines.report.arguments import read_arguments as read_report
 from pipelines.serving.batch.input_columns import detect_formats
 from pipelines.serving.batch.input_tables import set_input_paths
 from pipelines.serving.http.request import parse_rows, token_digest
-from pipelines.strategies.sharded.model_parallel import check_degrees
+from pipelines.strategies.sharded.tensor_and_context import check_degrees
 from pipelines.tasks.bind import build_task
 from pipelines.tracking.client import check_host, connect, ensure_experiment
 from pipelines.tracking.history import history, newest_run, read_training

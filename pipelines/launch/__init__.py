@@ -5,9 +5,10 @@
    `initial_weights` fetches the weights to start from, of another run or of files, if the config names some.
 2. `cluster`        joins or starts a Ray cluster, shows what its tasks print, and keeps Ray's own reports. `own_ray` starts one on this
                     machine, whose files are private, with processes that wait for the workers: `preload` imports what they need.
-3. `restarts`       starts groups of workers, again without machines that are slow or taken away; forwards interrupts, explains failures.
-   `ray_trainer`    configures Ray Train, whose controller runs in the driver if the Ray is our own, and which restarts the workers after
-                    a death; `worker_failures` tells which have died. `training_progress` prints progress and results.
+3. `ray_trainer`    configures Ray Train, which restarts the workers from the last checkpoint after one has died, and whose controller runs
+                    in the driver if the Ray is our own; `worker_failures` tells which have died.
+   `training_watch` forwards interrupts, goes on without machines that are slow or taken away, explains what ended the training.
+                    `training_progress` prints progress and results.
 4. `assignment`     is what the driver gives to every worker, and what Ray Train calls there. `worker` builds what the loop of `train`
                     needs, and runs it. `reports` are the loop's callbacks, to Ray, MLflow, Prometheus and the driver.
 5. `verify`         is the driver that trains a finished run again; its workers compare every step with the digest log.

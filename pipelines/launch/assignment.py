@@ -14,12 +14,14 @@ PACKAGES = ("mlflow", "numpy", "pyarrow", "pydantic", "ray", "torch", "torchmetr
 class Assignment:
     """The driver's input to every worker."""
 
-    config: dict[str, Any]  # as plain values, since the class of a config with a user's own task is created when the config is parsed
+    config: dict[str, Any]
+    """As plain values, since the class of a config with a user's own task is created when the config is parsed."""
     version: Version
     run_id: str
     directory: str
     driver_host: str
-    installed_versions: dict[str, str]  # the driver's versions
+    installed_versions: dict[str, str]
+    """The driver's versions."""
 
 
 def work(settings: dict[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from pipelines.data.versions.schema import ROW_KEYS, ROW_NUMBERS
 from pipelines.data.versions.versions import Version
 from pipelines.errors import ConfigError, DatasetError, TrainingError
 from pipelines.tasks.bind import build_task, check_task
-from pipelines.train.initial_model import check_fine_tuning, check_single_rows, may_have_batch_norm, meta_model
+from pipelines.train.initial_model import check_fine_tuning, check_single_rows, has_batch_norm, meta_model
 from pipelines.train.run_context import total_steps
 from pipelines.train.strategy import strategy_class
 
@@ -35,7 +35,7 @@ def check_training(config: Config, version: Version) -> None:
             check_fine_tuning(settings, meta_model(task))
     strategy_class(settings).check(settings, task, version)
     check_single_rows(settings, task, rows)
-    run = PlannedRun(version.root, steps, version.rows("validation"), lambda: may_have_batch_norm(settings, task))
+    run = PlannedRun(version.root, steps, version.rows("validation"), lambda: has_batch_norm(settings, task, if_unknown=True))
     if faults := [f"{name} {fault}" for name, fault in ineffective_settings_in_run(config, run)]:
         raise ConfigError("; ".join(faults))
     if settings.balance.kind == "auto" and not settings.strategy.balances:

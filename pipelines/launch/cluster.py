@@ -30,13 +30,26 @@ log = logging.getLogger(__name__)
 
 FILE = "ray.log"
 _MOST_LINES = 20_000
-_QUIET_SECONDS = 10.0  # for so long after a hidden line of a process, all that it prints to stderr is part of the same report
-_RAYS = ("TrainController", "SynchronizationActor", "AutoscalingCoordinator")  # Ray's actors, which print nothing but reports
+_QUIET_SECONDS = 10.0
+"""For so long after a hidden line of a process, all that it prints to stderr is part of the same report."""
+_RAYS = ("TrainController", "SynchronizationActor", "AutoscalingCoordinator")
+"""Ray's actors, which print nothing but reports."""
 _REPORT = re.compile(
     r"Traceback \(most recent call last\)|Error in training function|Fatal Python error|terminate called|\*\*\* SIG|\s*frame #\d+"
     r"|\s*@ +0x|\[rank\d+\]:\[[EWF]|\[\w*[EF]\d{4} |\[\d{4}-\d\d-\d\d [\d:,]+ [EF] "
 )
 """How a report begins: of Python, of torch's C++, of glog."""
+WORKERS_ENVIRONMENT = {
+    # How long Ray waits for workers to shut down their process group before it restarts them. A hung worker makes it wait
+    # for all of it, by default 30 s.
+    "TORCH_PROCESS_GROUP_SHUTDOWN_TIMEOUT_S": "3",
+    # Ray Train runs the training in a thread. glibc gives each thread a heap of its own and returns its memory to the system
+    # at every step: on two cores, 2,000 page faults per step and a sixth of the time. So all threads use one heap, which
+    # keeps freed memory.
+    "MALLOC_ARENA_MAX": "1",
+    "MALLOC_TRIM_THRESHOLD_": str(2**30),
+    "MALLOC_MMAP_THRESHOLD_": str(2**25),  # the largest value that every glibc accepts
+}
 
 
 class RayOutput:
@@ -106,19 +119,6 @@ class _Reports(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         lines = self.format(record).splitlines()
         self._output.hide_reports({"lines": lines, "pid": os.getpid(), "is_err": True, "actor_name": _RAYS[0]})
-
-
-WORKERS_ENVIRONMENT = {
-    # How long Ray waits for workers to shut down their process group before it restarts them. A hung worker makes it wait
-    # for all of it, by default 30 s.
-    "TORCH_PROCESS_GROUP_SHUTDOWN_TIMEOUT_S": "3",
-    # Ray Train runs the training in a thread. glibc gives each thread a heap of its own and returns its memory to the system
-    # at every step: on two cores, 2,000 page faults per step and a sixth of the time. So all threads use one heap, which
-    # keeps freed memory.
-    "MALLOC_ARENA_MAX": "1",
-    "MALLOC_TRIM_THRESHOLD_": str(2**30),
-    "MALLOC_MMAP_THRESHOLD_": str(2**25),  # the largest value that every glibc accepts
-}
 
 
 @contextmanager

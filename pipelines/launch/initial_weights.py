@@ -26,8 +26,10 @@ _WHOLE = ("model.safetensors", WEIGHTS)
 _INDEXES = ("model.safetensors.index.json", WEIGHTS_INDEX)
 _PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 _CONVERT = "convert it where it is trusted, by safetensors.torch.save_file(torch.load(FILE, weights_only=True), NEW_FILE)"
-_PICKLED = (b"PK\x03\x04", *(bytes([0x80, protocol]) for protocol in range(2, 6)))  # first bytes of pickles
-_POINTER = b"version https://git-lfs"  # first bytes of what git checks out in place of a large file
+_PICKLED = (b"PK\x03\x04", *(bytes([0x80, protocol]) for protocol in range(2, 6)))
+"""First bytes of pickles."""
+_POINTER = b"version https://git-lfs"
+"""First bytes of what git checks out in place of a large file."""
 
 
 def read_weight_files(settings: InitFrom) -> dict[str, Tensor]:
@@ -101,8 +103,10 @@ def _content(place: str) -> bytes:
 
 @dataclass(frozen=True)
 class InitialWeights:
-    content: bytes  # the safetensors file for the workers
-    fit: Fit | None = None  # which tensors it has and which it has not; None for all those of a run
+    content: bytes
+    """The safetensors file for the workers."""
+    fit: Fit | None = None
+    """Which tensors it has and which it has not; None for all those of a run."""
 
 
 def add_digest(config: Config) -> Config:

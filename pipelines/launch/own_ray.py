@@ -22,13 +22,18 @@ from pipelines.runtime.interrupts import NUMBERS
 from pipelines.runtime.machine import OBJECT_STORE_BYTES
 
 LOOPBACK = "127.0.0.1"
-WORKER_NICENESS = 0  # Ray's default of 15 gives all other processes priority, even Ray's daemons, and a preempted worker delays all others
-# Metrics and events are for the dashboard, which is not started here; metrics alone took 8 ms of CPU per second.
+WORKER_NICENESS = 0
+"""Ray's default of 15 gives all other processes priority, even Ray's daemons, and a preempted worker delays all others."""
 _NOTHING_COLLECTED = {"enable_metrics_collection": False, "event_stats": False, "task_events_report_interval_ms": 0}
-_END_SECONDS = 5.0  # the longest wait for killed processes; one may be writing to a disk that does not answer
-STARTS = 2  # attempts to start a Ray whose node is late
-_LATE = "timed out during startup"  # in the message of `ray.init` when its node is late
-_OWN = "lockstep"  # the resource by which a process knows that its Ray was started here
+"""Metrics and events are for the dashboard, which is not started here; metrics alone took 8 ms of CPU per second."""
+_END_SECONDS = 5.0
+"""The longest wait for killed processes; one may be writing to a disk that does not answer."""
+STARTS = 2
+"""Attempts to start a Ray whose node is late."""
+_LATE = "timed out during startup"
+"""Part of the message of `ray.init` when its node is late."""
+_OWN = "lockstep"
+"""The resource by which a process knows that its Ray was started here."""
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Translates a config into a Ray Train trainer."""
+"""Translates a config into a Ray Train trainer, which also restarts the workers after a death, as often as train.max_failures says."""
 
 import os
 import socket
@@ -22,8 +22,10 @@ from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.strategy import strategy_class
 from pipelines.train.workers import COLLECTIVE_SHARE
 
-_STARTS, _START_SECONDS = 120, 5  # how many times, and how long each time, Ray waits for resources that its cluster does not have yet
-_STOP_SECONDS = 2.0  # time for a controller in this process to take its last step, before its Ray ends
+_STARTS, _START_SECONDS = 120, 5
+"""How many times, and how long each time, Ray waits for resources that its cluster does not have yet."""
+_STOP_SECONDS = 2.0
+"""Time for a controller in this process to take its last step, before its Ray ends."""
 _NOT_NEEDED = ("DatasetsCallback", "PlacementGroupCleanerCallback")
 
 
@@ -105,33 +107,22 @@ def create_trainer(
     No worker is placed on the machines of `left_out`, which are ids of Ray's nodes.
     """
     settings = config.train
-    os.environ.setdefault("RAY_TRAIN_ENABLE_PREEMPTION_WATCHER", "0")  # `restarts` asks Ray without an actor and a barrier
+    os.environ.setdefault("RAY_TRAIN_ENABLE_PREEMPTION_WATCHER", "0")  # `training_watch` asks Ray without an actor and a barrier
     os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.5")  # how soon Ray sees that workers died or are done
     # Short, since a group that shrinks may first be started on a machine that has just disappeared.
     os.environ.setdefault("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", str(_START_SECONDS))
     strategy = strategy_class(settings)  # raises here if it cannot be imported, before any worker starts
-    # Set in workers before CUDA starts, which happens before our code runs.
-    environment = dict(strategy.environment) if gpus else {}
+    environment = dict(strategy.environment) if gpus else {}  # set in workers before CUDA starts, which happens before our code runs
     versions = installed_versions((*PACKAGES, *config.task.distributions))
     assignment = Assignment(config.model_dump(mode="json", by_alias=True), version, run_id, directory.uri, socket.gethostname(), versions)
     # Saving in the background needs a process group on the CPU, even if gradients are summed on GPUs.
     backend = "cpu:gloo,cuda:nccl" if gpus else "gloo"
-    parent, _, name = directory.path.rpartition("/")
-    run = RunConfig(
-        name=name,
-        storage_path=parent,
-        storage_filesystem=directory.filesystem,
-        logging_config=LoggingConfig(log_level="WARNING"),
-        callbacks=[DeathRecorder(directory.uri)],  # type: ignore[list-item]  # as in _scaling
-        failure_config=FailureConfig(max_failures=settings.max_failures, controller_failure_limit=_STARTS),  # type: ignore[call-arg]
-        worker_runtime_env={"env_vars": environment} if environment else None,
-    )
     return Trainer(
         # Ray's controller would unpickle a `train_loop_config`, and import for it all that a worker needs.
         partial(work, {"assignment": assignment, **worker_arguments}),
         torch_config=TorchConfig(backend, timeout_s=max(1, round(COLLECTIVE_SHARE * settings.timeout_seconds))),
         scaling_config=_scaling(settings, gpus, left_out),
-        run_config=run,
+        run_config=_run(settings, directory, environment),
         left_out=left_out,
     )
 
@@ -144,4 +135,18 @@ def _scaling(settings: Train, gpus: bool, left_out: Sequence[str]) -> ScalingCon
         resources_per_worker={"CPU": settings.cpus_per_worker, **({"GPU": 1} if gpus else {})},
         elastic_resize_monitor_interval_s=settings.resize_seconds,  # type: ignore[call-arg]
         label_selector={"ray.io/node-id": f"!in({','.join(left_out)})"} if left_out else None,
+    )
+
+
+def _run(settings: Train, directory: RunDirectory, environment: dict[str, str]) -> RunConfig:
+    parent, _, name = directory.path.rpartition("/")
+    return RunConfig(
+        name=name,
+        storage_path=parent,
+        storage_filesystem=directory.filesystem,
+        logging_config=LoggingConfig(log_level="WARNING"),
+        callbacks=[DeathRecorder(directory.uri)],  # type: ignore[list-item]  # as in _scaling
+        # Ray restarts the group from the last checkpoint after a worker has died.
+        failure_config=FailureConfig(max_failures=settings.max_failures, controller_failure_limit=_STARTS),  # type: ignore[call-arg]
+        worker_runtime_env={"env_vars": environment} if environment else None,
     )

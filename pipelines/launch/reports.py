@@ -27,7 +27,8 @@ log = logging.getLogger(__name__)
 
 REPORT_SECONDS = 10.0
 """Least time between reports to Ray, whose controller takes one every two seconds and blocks a worker that reports sooner."""
-REPLACED_EXIT_CODE = 3  # of a worker whose group was replaced by another one
+REPLACED_EXIT_CODE = 3
+"""Exit code of a worker whose group was replaced by another one."""
 GAUGES = {
     "train/loss": ("lockstep_train_loss", "Loss of the training split since the last point"),
     "train/rows_per_second": ("lockstep_train_rows_per_second", "Rows trained on in a second, by all workers"),
@@ -62,7 +63,8 @@ class Reports(Hooks):
         self._directory, self._heartbeat = directory, heartbeat
         self._reported = self._looked = time.monotonic()
         self._breaks_off = False
-        self.begins: Callable[[int], None] = lambda step: None  # called with every step that begins, counted from 1
+        self.begins: Callable[[int], None] = lambda step: None
+        """Called with every step that begins, counted from 1."""
 
     def step(self, number: int) -> None:
         self._heartbeat.step = number
@@ -158,7 +160,8 @@ class TrackedReports(RankZeroReports):
         self._sender, self._gauges, self._workers = sender, gauges, workers
         self._has_begun = False
         self._earlier_attempts: list[dict[str, Any]] = []
-        self._this_attempt: dict[str, Any] = {}  # this group of workers in the run's list, and those before it
+        self._this_attempt: dict[str, Any] = {}
+        """This group of workers in the run's list, and those before it."""
 
     def log(self, step: int, metrics: Mapping[str, Value]) -> None:
         numbers = numbers_only(metrics)

@@ -46,10 +46,23 @@ from pipelines.tasks.targets.classes import BinaryTarget, ClassTarget
 log = logging.getLogger(__name__)
 
 MODELS = ("linear", "forest", "boosting")
-REGULARISATIONS, ITERATIONS = (0.0, 1e-4, 1e-2), 100  # of linear models: `regParam`, for the squared coefficients of standardised columns
-TREES, DEPTHS = 100, (6, 12)  # of forests
-ROUNDS, RATE, DEPTH = 60, 0.1, 5  # of boosting, which adds a tree in each round
-_LEAST_PROBABILITY = 1e-6  # of a class in a forest, no tree of which has seen it among rows like this one: the loss stays finite
+REGULARISATIONS, ITERATIONS = (0.0, 1e-4, 1e-2), 100
+"""Of linear models: `regParam`, for the squared coefficients of standardised columns, and the most iterations."""
+TREES, DEPTHS = 100, (6, 12)
+"""Of forests: the number of trees, and the depths to choose from."""
+ROUNDS, RATE, DEPTH = 60, 0.1, 5
+"""Of boosting, which adds a tree in each round: rounds, learning rate, and depth of trees."""
+_LEAST_PROBABILITY = 1e-6
+"""Of a class in a forest, no tree of which has seen it among rows like this one: the loss stays finite."""
+_SCHEMA = StructType(
+    [
+        StructField("features", VectorUDT()),
+        StructField("target", DoubleType()),
+        StructField("weight", DoubleType()),
+        StructField("row_weight", DoubleType()),
+        StructField("row", LongType()),
+    ]
+)
 
 
 def check_baseline(model: str, task: Supervised) -> None:
@@ -94,17 +107,6 @@ def output_column(model: str, task: Supervised) -> Column:
         return F.slice(raw, 2, 1) if is_binary else raw
     logs = F.transform(vector_to_array(F.col("probability")), lambda value: F.log(F.greatest(value, F.lit(_LEAST_PROBABILITY))))
     return F.array(logs[1] - logs[0]) if is_binary else logs
-
-
-_SCHEMA = StructType(
-    [
-        StructField("features", VectorUDT()),
-        StructField("target", DoubleType()),
-        StructField("weight", DoubleType()),
-        StructField("row_weight", DoubleType()),
-        StructField("row", LongType()),
-    ]
-)
 
 
 @restored_settings()

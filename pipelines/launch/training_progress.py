@@ -9,7 +9,8 @@ from pipelines.runtime.progress import Progress, is_json
 from pipelines.tasks.metrics.table import Value, format_value, missing_reasons, numbers_only
 from pipelines.tasks.targets.decision import describe_decision
 
-EPOCH_SECONDS = 2.0  # between two lines about epochs
+EPOCH_SECONDS = 2.0
+"""Between two lines about epochs."""
 
 
 class TrainingProgress:
@@ -19,7 +20,8 @@ class TrainingProgress:
         self._progress = progress or Progress()
         self._epoch, self._last_epoch = 0.0, -EPOCH_SECONDS
         self._attempt, self._last_death, self._died_before_first_step = "", 0.0, False
-        self.record_death: Callable[[str], None] = lambda line: None  # called with the line about workers that died
+        self.record_death: Callable[[str], None] = lambda line: None
+        """Called with the line about workers that died."""
 
     def show(self, written: Mapping[str, Any] | None, deaths: Mapping[str, Any] | None = None) -> None:
         """Print deaths and restarts of workers, the metrics of a new epoch, and the progress if it is due."""
@@ -49,12 +51,12 @@ class TrainingProgress:
         self._progress.say(line, event, **values)
 
     def _report_deaths(self, deaths: Mapping[str, Any], written: Mapping[str, Any] | None) -> None:
-        at = f" at about step {written['step']:,} of {written['steps']:,}" if written and written["step"] else ""
+        when = f" at about step {written['step']:,} of {written['steps']:,}" if written and written["step"] else ""
         if written is None or written["first_step"] is None:
-            at, self._died_before_first_step = " before the first step", True
+            when, self._died_before_first_step = " before the first step", True
         workers, cut_off = deaths["workers"], deaths.get("cut_off", [])
         cause = "; ".join(dict.fromkeys(workers.values())) or f"{_worker_list(cut_off)} lost the connection to it"
-        line = f"{_worker_list(workers)} died{at}: {cause}"
+        line = f"{_worker_list(workers)} died{when}: {cause}"
         self.say(line, "died", workers=dict(workers), cut_off=cut_off)
         self.record_death(line)
 

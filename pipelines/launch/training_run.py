@@ -17,8 +17,8 @@ from pipelines.errors import LockstepError, TrackingError, TrainingError
 from pipelines.launch.checks import check_training
 from pipelines.launch.cluster import RayOutput, cluster, job_tags, uses_gpus, warn_of_missing_cpus
 from pipelines.launch.initial_weights import InitialWeights, add_digest, has_initial_weights, initial_weights, write_initial_weights
-from pipelines.launch.restarts import forget_messages, train_through_restarts
 from pipelines.launch.training_progress import TrainingProgress, metric_fields, result_line, result_summary
+from pipelines.launch.training_watch import forget_messages, train_without_lost_machines
 from pipelines.monitor.profile import PROFILE
 from pipelines.monitor.worker_heartbeat import HUNG
 from pipelines.report.filing import REPORT, file_report
@@ -35,7 +35,8 @@ from pipelines.train.strategy import strategy_class
 
 log = logging.getLogger(__name__)
 
-_AWAY_SECONDS = 600.0  # how long a finished training waits for a tracking server that does not answer
+_AWAY_SECONDS = 600.0
+"""How long a finished training waits for a tracking server that does not answer."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ def train(config: Config, version: Version | None = None, parent_run_id: str = "
             directory = _prepare_directory(initial, run, progress)
             try:
                 with strategy_class(config.train).actors(config.train) as actors:
-                    trained = train_through_restarts(config, version, run, directory, progress, gpus=gpus, actors=actors)
+                    trained = train_without_lost_machines(config, version, run, directory, progress, gpus=gpus, actors=actors)
             except TrainingError:
                 _file_diagnostics(run, directory, config.train.profile, progress)
                 raise

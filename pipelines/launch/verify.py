@@ -18,8 +18,8 @@ from pipelines.errors import TrainingError
 from pipelines.launch.cluster import cluster, uses_gpus, warn_of_missing_cpus
 from pipelines.launch.initial_weights import InitialWeights, initial_weights, write_initial_weights
 from pipelines.launch.ray_trainer import create_trainer
-from pipelines.launch.restarts import watch
 from pipelines.launch.training_progress import TrainingProgress
+from pipelines.launch.training_watch import watch
 from pipelines.launch.worker import ReplayComparison, replay
 from pipelines.runtime.weights import from_bytes, model_digest
 from pipelines.tracking.client import flatten

@@ -39,7 +39,8 @@ from pipelines.train.step_statistics import Flags, StepResult
 from pipelines.train.strategy import Strategy, create_strategy
 from pipelines.train.workers import COLLECTIVE_SHARE, WorkerContext, all_gather_object
 
-LAST_WORDS_SECONDS = 5.0  # time to send the remaining metrics after training; the driver sends the rest
+LAST_WORDS_SECONDS = 5.0
+"""Time to send the remaining metrics after training; the driver sends the rest."""
 
 
 def train_on_worker(settings: dict[str, Any]) -> dict[str, Any]:
@@ -89,11 +90,13 @@ def _train(actors: Sequence[Any], assignment: Assignment, directory: RunDirector
         is_first = context.rank == 0
         reports = _create_reports(config, assignment, directory, heartbeat, context) if is_first else Reports(directory, heartbeat)
         unsent: list[Any] = []
-
-        def put_profile(name: str, content: bytes) -> None:
-            directory.put(f"{PROFILE}/{name}", content)
-
-        profiler = StepProfiler(config.train.profile, strategy.clock, context.device, context.rank, put_profile)
+        profiler = StepProfiler(
+            config.train.profile,
+            strategy.clock,
+            context.device,
+            context.rank,
+            put=lambda name, content: directory.put(f"{PROFILE}/{name}", content),
+        )
         reports.begins = profiler.begin
         heartbeat.watch(strategy.clock, lambda: len(strategy.mesh.worker_shards(config.train.shards)))
         try:
@@ -165,9 +168,12 @@ def _node_metrics(config: Config, assignment: Assignment) -> AbstractContextMana
 class ReplayComparison:
     """Steps compared with a digest log, and the first differences; the same on all workers."""
 
-    losses: int = 0  # steps whose losses were compared
-    saved: list[int] = field(default_factory=list)  # steps after which model and optimizer were compared
-    loss: tuple[int, float, float] | None = None  # the first step whose loss differs, its logged loss, and its loss now
+    losses: int = 0
+    """Steps whose losses were compared."""
+    saved: list[int] = field(default_factory=list)
+    """Steps after which model and optimizer were compared."""
+    loss: tuple[int, float, float] | None = None
+    """The first step whose loss differs, its logged loss, and its loss now."""
     tensors: tuple[int, list[str]] | None = None
     """The first of `saved` after which tensors differ, and their names, those of the model first."""
 

@@ -15,13 +15,14 @@ from pipelines.train.checkpoint.run_directory import DEATHS, RunDirectory
 log = logging.getLogger(__name__)
 
 _REASON_LENGTH = 200
-# What Gloo and NCCL say in a worker whose peer is gone.
 _CONNECTION = re.compile(
     r"[Cc]onnection (closed|reset|refused)|[Bb]roken pipe|[Ss]ocket (closed|error)|remote (process|peer)|NCCL.*(remote|peer)"
 )
-# What NCCL and torch say where a container limits it.
+"""What Gloo and NCCL say in a worker whose peer is gone."""
 _NO_SHARED_MEMORY = re.compile(r"creating shared memory segment|No space left on device.*/dev/shm|/dev/shm.*No space left on device")
-_UNKNOWN_END = "connection error code 2"  # Ray's words for a process whose connection ended without a word
+"""What NCCL and torch say where a container limits it."""
+_UNKNOWN_END = "connection error code 2"
+"""Ray's words for a process whose connection ended without a word."""
 
 
 class DeathRecorder(UserCallback):

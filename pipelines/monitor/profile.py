@@ -20,8 +20,10 @@ from pipelines.train.step_clock import StepClock
 
 log = logging.getLogger(__name__)
 
-PROFILE = "profile"  # folder of the run's directory, and of the run's artifacts
-DEAREST = 40  # operators in the table
+PROFILE = "profile"
+"""The folder of the run's directory, and of the run's artifacts."""
+DEAREST = 40
+"""Number of operators in the table."""
 _STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
@@ -29,7 +31,8 @@ class PeaksByPhase:
     """`end` is called at the end of each phase."""
 
     def __init__(self) -> None:
-        self.bytes: dict[str, int] = {}  # by phase: the largest peak so far; empty on systems that do not count it
+        self.bytes: dict[str, int] = {}
+        """By phase: the largest peak so far; empty on systems that do not count it."""
         self._reset()
 
     def end(self, phase: str) -> None:

@@ -24,7 +24,8 @@ from pipelines.monitor.worker_monitor import read_beats
 from pipelines.train.checkpoint.run_directory import PROGRESS, RunDirectory
 
 STACK_SECONDS = 20.0
-OLD_SECONDS = 20.0  # a beat is written every five seconds at least
+OLD_SECONDS = 20.0
+"""An older beat is that of a worker which no longer writes: one is written every five seconds at least."""
 _NEEDS = (
     "py-spy may not read the process; run this as the user who trains, or as root; where ptrace is refused to others than a parent, "
     "`sysctl kernel.yama.ptrace_scope=0` allows it, and in a container `--cap-add SYS_PTRACE` or `capabilities: {add: [SYS_PTRACE]}`"

@@ -45,20 +45,30 @@ _TIMED_OUT = ("Timed out waiting", "timed out", "timeout", "Timeout")
 class WorkerBeat:
     """One heartbeat of a worker. Every entry has a default, since a beat may be of another version."""
 
-    beat: int = 0  # counts the worker's beats
-    time: float = 0.0  # seconds since 1970, by the worker's clock
+    beat: int = 0
+    """Counts the worker's beats."""
+    time: float = 0.0
+    """Seconds since 1970, by the worker's clock."""
     world_size: int = 0
     host: str = ""
-    node: str = ""  # Ray's id of the machine
+    node: str = ""
+    """Ray's id of the machine."""
     process: int = 0
-    step: int = 0  # the step of the run that the worker executes, counted from 0
+    step: int = 0
+    """The step of the run that the worker executes, counted from 0."""
     phase: str = ""
-    phase_seconds: float = 0.0  # how long the phase has lasted
-    steps: int = 0  # steps that the worker has begun since it started
-    shards: int = 1  # shards that it owns
-    seconds: Mapping[str, float] = field(default_factory=dict)  # since it started, by phase
-    place: str = ""  # the line of code that it executes
-    waits: bool = False  # whether that line waits for other workers
+    phase_seconds: float = 0.0
+    """How long the phase has lasted."""
+    steps: int = 0
+    """Steps that the worker has begun since it started."""
+    shards: int = 1
+    """Shards that it owns."""
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    """By phase, since the worker started."""
+    place: str = ""
+    """The line of code that it executes."""
+    waits: bool = False
+    """Whether that line waits for other workers."""
     failed: bool = False
 
 
@@ -88,7 +98,8 @@ class Heartbeat:
         self._trainer, self._beats = get_ident(), 0
         self._stop = Event()
         self._thread = Thread(target=self._beat_until_stopped, name="heartbeat", daemon=True)
-        self.step = 0  # the step of the run that this worker executes
+        self.step = 0
+        """The step of the run that this worker executes."""
         self._clock: StepClock | None = None
         self._shards: Callable[[], int] = lambda: 1
 

@@ -26,14 +26,18 @@ from pipelines.train.step_clock import BACKWARD, DATA, EXCHANGE, FORWARD, OPTIMI
 
 log = logging.getLogger(__name__)
 
-POLL_SECONDS = {True: 2.5, False: 10.0}  # on a local disk (True), and on an object store, which charges for requests
-STRAGGLERS, HANG = "stragglers", "standstill"  # tags of the run
-HANG_SECONDS = 30.0  # a group hangs if for so long no worker has got any further
+POLL_SECONDS = {True: 2.5, False: 10.0}
+"""Seconds between two looks on a local disk (True), and on an object store, which charges for requests."""
+STRAGGLERS, HANG = "stragglers", "standstill"
+"""Names of the run's tags."""
+HANG_SECONDS = 30.0
+"""A group hangs if for so long no worker has got any further."""
 
 COMPARE_SECONDS, FEWEST_STEPS = 8.0, 4
 COMPARISONS, RECOVERED = 3, 2
 TIMES_OTHERS = 1.5
-LEAST_SHARE = 0.2  # the least share of a step that a straggler costs the group
+LEAST_SHARE = 0.2
+"""The least share of a step that a straggler costs the group."""
 COMPUTE = (FORWARD, BACKWARD, OPTIMIZER)
 
 
@@ -42,9 +46,12 @@ class Slow:
     """A worker that was slower than the others in one comparison."""
 
     rank: int
-    slow_at: str  # `data` or `compute`
-    own_seconds: float  # per step, at what it is slow at
-    others_seconds: float  # the median of the others'
+    slow_at: str
+    """`data` or `compute`."""
+    own_seconds: float
+    """Of a step, at what the worker is slow at."""
+    others_seconds: float
+    """The median of the others'."""
 
 
 @dataclass
@@ -53,8 +60,10 @@ class _Streak:
 
     first_step: int
     comparisons: int = 0
-    recovered: int = 0  # comparisons since in which it was not
-    place: int | None = None  # in the list of stragglers, if it is one
+    recovered: int = 0
+    """Comparisons since then in which it was not."""
+    place: int | None = None
+    """Its place in the list of stragglers, if it is one."""
 
 
 class Stragglers:
@@ -64,7 +73,8 @@ class Stragglers:
         self._earlier: dict[int, WorkerBeat] = {}
         self._streaks: dict[int, _Streak] = {}
         self._is_first = True
-        self.named: list[str] = []  # what is known of every straggler so far, in the order in which they were named
+        self.named: list[str] = []
+        """A text about every straggler so far, in the order in which they were named."""
 
     def poll(self, beats: Mapping[int, WorkerBeat]) -> list[str]:
         """Return new findings as lines to print. Call it every few seconds with the last beat of every worker."""
@@ -152,7 +162,7 @@ class HangDetector:
             previous, changed, unmoved_since = self._last_beats.get(rank, (beat, now, now))
             if (previous.process, previous.beat) != (beat.process, beat.beat):
                 changed = now
-            place, earlier_place = ((at.process, at.step, at.steps, at.phase) for at in (beat, previous))
+            place, earlier_place = ((state.process, state.step, state.steps, state.phase) for state in (beat, previous))
             self._last_beats[rank] = (beat, changed, unmoved_since if place == earlier_place else now)
         self._last_beats = {rank: self._last_beats[rank] for rank in beats}
         seconds = min((now - unmoved_since for _, _, unmoved_since in self._last_beats.values()), default=0.0)

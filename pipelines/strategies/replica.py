@@ -27,6 +27,9 @@ from pipelines.train.step_clock import StepClock
 from pipelines.train.tree_all_reduce import TreeAllReduce, additions
 from pipelines.train.workers import WorkerContext
 
+SUMS = 5
+"""Entries of what `Replica.step` returns."""
+
 
 class ModelState:
     """A model's trained parameters and its buffers. Other parameters are expected to be equal in all models."""
@@ -59,17 +62,13 @@ class ModelState:
     def move_buffers(self, start: "ModelState", changes: Tensor | None) -> None:
         """The part of `move` for buffers; there are no `changes` without buffers."""
         if changes is not None:
-            self.buffers.move(start.buffers.clones(), self.buffers.round_integers(changes))
+            self.buffers.move(start.buffers.clones(), changes, rounds_integers=True)
 
     @torch.no_grad()
     def copy(self, other: "ModelState") -> None:
         for parameter, values in zip(self.parameters, other.parameters, strict=True):
             parameter.copy_(values)
         self.buffers.restore(other.buffers.clones())
-
-
-SUMS = 5
-"""Entries of what `Replica.step` returns."""
 
 
 class Replica:

@@ -65,25 +65,18 @@ class ModelBuffers:
         return [(_wide(values) - _wide(start)).double().masked_fill(values == start, 0).flatten() for values, start in pairs]
 
     @torch.no_grad()
-    def round_integers(self, changes: Tensor) -> Tensor:
-        """Round the changes of integer buffers, within `changes` of shape (numel,), to whole numbers. Returns all changes."""
-        parts = changes.split([values.numel() for values in self._values])
-        pairs = zip(self._values, parts, strict=True)
-        return torch.cat([part if values.is_floating_point() else part.round() for values, part in pairs])
-
-    @torch.no_grad()
-    def move(self, before: Sequence[Tensor], changes: Tensor) -> None:
+    def move(self, before: Sequence[Tensor], changes: Tensor, *, rounds_integers: bool = False) -> None:
         """Set every buffer to its value `before` plus the mean change, of shape (numel,).
 
         The mean of batch norm's count of passes is rounded: with `grad_accum_steps`, a shard with fewer rows may have fewer passes. Raises
-        TrainingError for another integer buffer whose mean change is not an integer.
+        TrainingError for another integer buffer whose mean change is not an integer, unless that `rounds_integers`.
         """
         parts = changes.split([values.numel() for values in self._values])
         for name, values, start, part in zip(self._by_name, self._values, before, parts, strict=True):
             wide, mean = _wide(start), part.view_as(start)
-            is_count = name in self._pass_counts
-            mean = mean.round() if is_count else mean
-            if not (is_count or values.is_floating_point()) and bool((mean != mean.round()).any()):
+            if name in self._pass_counts or (rounds_integers and not values.is_floating_point()):
+                mean = mean.round()
+            elif not values.is_floating_point() and bool((mean != mean.round()).any()):
                 raise TrainingError(
                     f"integer buffer {name} changed by {mean.flatten().tolist()[:3]} on average over shards; set train.strategy to ddp"
                 )

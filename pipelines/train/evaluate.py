@@ -26,6 +26,12 @@ from pipelines.train.strategy import Strategy
 from pipelines.train.workers import all_gather_object, broadcast_from_rank0
 
 log = logging.getLogger(__name__)
+FIT_BYTES = 64 * 2**20
+"""Decoded bytes of the training split that predictors are fitted on, approximately; a smaller split is read whole."""
+LEAST_EPOCHS_OF_A_CURVE = 4
+"""Fewer epochs draw no curve, of whose end something could be said."""
+STILL_RISING, STILL_RISING_AS_RATE_FALLS = 0.01, 0.1
+"""Shares of what a run has gained that its last quarter brings if it was too short."""
 
 
 @dataclass
@@ -101,7 +107,7 @@ class Evaluation:
         parts = [shard.details.parts if shard.details and self._is_detailed else None for shard in shards]
         results = [(shard.metrics, details, shard.trivial) for shard, details in zip(shards, parts, strict=True)]
         by_worker = all_gather_object(results)
-        in_order = [of_shard for rank in self._strategy.mesh.first_ranks for of_shard in by_worker[rank]]
+        in_order = [result for rank in self._strategy.mesh.first_ranks for result in by_worker[rank]]
         merged = self._merged_metrics = self._merge_metrics([metrics for metrics, _, _ in in_order])
         # Every worker computes them, and all take those of one: they decide which epoch is the best, and thereby what is saved.
         metrics = broadcast_from_rank0(metric_values(merged))
@@ -180,7 +186,6 @@ class Evaluation:
         log.warning("the run has no figures of its %s split: %s: %s", self.split, type(error).__name__, error)
 
     def _merge_metrics(self, shards: list[MetricCollection]) -> MetricCollection:
-        """Merge the shards' metrics into one collection."""
         merged, *remaining = shards
         for name, metric in merged.items(keep_base=True, copy_state=False):
             # Every worker already has the metrics of all shards. `sync_on_compute` counts only when a metric is created.
@@ -188,14 +193,6 @@ class Evaluation:
             for other in remaining:
                 metric.merge_state(other[name])
         return merged
-
-
-FIT_BYTES = 64 * 2**20
-"""Decoded bytes of the training split that predictors are fitted on, approximately; a smaller split is read whole."""
-
-LEAST_EPOCHS_OF_A_CURVE = 4
-STILL_RISING, STILL_RISING_AS_RATE_FALLS = 0.01, 0.1
-"""Shares of what a run has gained that its last quarter brings if it was too short."""
 
 
 def fit_trivial_predictors(task: Task, version: Version, rank: int) -> list[TrivialPredictor]:

@@ -21,6 +21,8 @@ from pipelines.runtime.compat.torch import BatchNorm
 from pipelines.runtime.weights import model_weights
 from pipelines.train.buffers import keep_statistics
 
+_WEIGHT = "weight"
+
 
 def freeze(settings: Train, model: nn.Module) -> None:
     """Freeze the parameters that `train.freeze` names: they get no gradient, and so no part in the exchange and in the optimizer's state.
@@ -57,9 +59,6 @@ def match_names(pattern: str, names: Iterable[str], setting: str, kind: str = "p
         near = name_list(candidates, pattern) if candidates else "none"
         raise ConfigError(f"{setting}: {pattern} matches no {kind} of the model, which has {near}; write a name, or a pattern of names")
     return matches
-
-
-_WEIGHT = "weight"
 
 
 class LowRankChange(nn.Module):

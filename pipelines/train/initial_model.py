@@ -26,6 +26,8 @@ from pipelines.train.buffers import is_single_row_error
 from pipelines.train.fine_tuning import add_adapters, freeze
 from pipelines.train.optimizers import parameter_groups
 
+_WHY = "the model has a batch norm, which finds no variance in it"
+
 
 def first_model(settings: Train, task: Task, read_weights: Callable[[], Mapping[str, Tensor]] | None) -> nn.Module:
     """The model before the first step: a function of the seed, and of the weights that are read. Parameters to freeze are frozen,
@@ -133,17 +135,22 @@ def fit_weights(
         )
     if settings.strict:
         check_weights_fit(model, renamed, settings)
-        if other_kind := next((name for name in tensors if name not in fitting), ""):
-            raise TrainingError(
-                f"train.init_from is {settings.origin}, whose {other_kind} is {_dtype_name(renamed[other_kind])}, and the model's is "
-                f"{_dtype_name(tensors[other_kind])}; convert the file, or set train.init_from.strict to false"
-            )
+        _check_all_fit(fitting, renamed, tensors, settings)
     casts = {
         name: f"{_dtype_name(tensor)} to {_dtype_name(tensors[name])}"
         for name, tensor in fitting.items()
         if tensor.dtype != tensors[name].dtype
     }
     return Fit(settings.origin, {name: t.to(tensors[name].dtype) for name, t in fitting.items()}, initialised, unused, casts)
+
+
+def _check_all_fit(fitting: Mapping[str, Tensor], weights: Mapping[str, Tensor], tensors: Mapping[str, Tensor], origin: InitFrom) -> None:
+    """Raise TrainingError for a tensor whose dtype is of another kind than the model's."""
+    if name := next((name for name in tensors if name not in fitting), ""):
+        raise TrainingError(
+            f"train.init_from is {origin.origin}, whose {name} is {_dtype_name(weights[name])}, and the model's is "
+            f"{_dtype_name(tensors[name])}; convert the file, or set train.init_from.strict to false"
+        )
 
 
 def rename(names: Sequence[str], settings: InitFrom) -> dict[str, str]:
@@ -181,18 +188,14 @@ def _dtype_name(tensor: Tensor) -> str:
     return str(tensor.dtype).removeprefix("torch.")
 
 
-_WHY = "the model has a batch norm, which finds no variance in it"
-
-
-def may_have_batch_norm(settings: Train, task: Task) -> bool:
-    """Whether the model has a batch norm that is not frozen; true for one that can only be built with values."""
-    return _meta_model(settings, task) is None or has_batch_norm(settings, task)
-
-
-def has_batch_norm(settings: Train, task: Task) -> bool:
-    """Whether the model has a batch norm that is not frozen; false for one that can only be built with values."""
+def has_batch_norm(settings: Train, task: Task, if_unknown: bool = False) -> bool:
+    """Whether the model has a batch norm that is not frozen; it is unknown of one that can only be built with values."""
     model = _meta_model(settings, task)
-    return model is not None and any(isinstance(module, BatchNorm) and module.training for module in model.train().modules())
+    return if_unknown if model is None else _has_unfrozen_batch_norm(model)
+
+
+def _has_unfrozen_batch_norm(model: nn.Module) -> bool:
+    return any(isinstance(module, BatchNorm) and module.training for module in model.train().modules())
 
 
 def check_single_rows(settings: Train, task: Task, rows: int) -> None:
@@ -233,7 +236,7 @@ def _fewest_pass_rows(settings: Train, size: int) -> Iterator[int]:
 
 def _refuses_single_row(settings: Train, task: Task) -> bool:
     model = _meta_model(settings, task)
-    if model is None or not may_have_batch_norm(settings, task):
+    if model is None or not _has_unfrozen_batch_norm(model):
         return False
     with suppress(NotImplementedError, RuntimeError), torch.device("meta"):
         columns = (*task.data.columns, *task.data.carried)

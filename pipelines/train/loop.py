@@ -1,12 +1,16 @@
 """The training loop of every strategy. Knows no Ray.
 
-Resume; for each epoch take steps, validate and compare with the best; at the end, test the best epoch's weights, once. A step, from a batch
-to new weights:
+Resume; for each epoch take steps, validate and compare with the best; at the end, test the best epoch's weights, once.
 
-1. `strategy.batches` yields a batch of the loader.
-2. `strategy.step` runs the forward and the backward pass, exchanges gradients with the other workers, and updates the weights.
-3. Its result stays on the device until several are read together. Then all workers know the same of the run, which is at a point of
-   consistency: here it is saved, ended, or goes on with shards dealt anew.
+A step, from a batch to new weights, in the order in which it runs. With strategy `ddp` it is in six files, this one and:
+
+1. `ddp.ddp`          `DataParallel.step` divides the worker's rows into passes, in whose backward pass gradients are exchanged.
+2. `passes`           seeds each step, and computes the loss of a pass, as the task has it.
+3. `optimizers`       `Update` scales the loss for the backward pass, then clips gradients, and steps the optimizer.
+4. `step_statistics`  `PendingSteps` keeps the step's result on the device, until several are read together.
+5. `run_context`      `RunContext.count` adds up what was read, and logs points of the curves.
+
+Then all workers know the same of the run, which is at a point of consistency: here it is saved, ended, or goes on with shards dealt anew.
 """
 
 from collections.abc import Iterator
@@ -107,16 +111,16 @@ class Loop:
             # Forward, backward, exchange, update.
             result = strategy.step(batch, number, run.learning_rate(number), flags, run.is_point(number + 1))
             clock.enter(OTHER)
-            if steps := run.pending.add(number + 1, result, self._saver.is_due_by_steps(number + 1)):
+            is_read = number + 1 == run.epoch_end or self._saver.is_due_by_steps(number + 1)
+            if steps := run.pending.add(number + 1, result, is_read):
                 clock.read()
-                yield ConsistentPoint.after(steps, workers)
+                # The steps' all-reduces have also counted the workers that set each flag.
+                save, stop = any(step.save for step in steps), any(step.stop for step in steps)
+                yield ConsistentPoint(steps, save, stop, is_written=steps[-1].written == workers)
             if number + 1 == run.total_steps:
                 break
             clock.enter(DATA)
         clock.enter(OTHER)
-        if steps := run.pending.read():
-            clock.read()
-            yield ConsistentPoint.after(steps, workers)
 
     def _validate(self) -> bool:
         """Evaluate the epoch that has just been trained, and save it if it is the best so far, or if a save is due. Returns False if a

@@ -36,6 +36,10 @@ from pipelines.train.workers import WorkerContext
 ONE_CYCLE_WARMUP = 0.3
 ONE_CYCLE_START, ONE_CYCLE_END = 1 / 25, 1 / 250_000
 """Fractions of the peak at which the cycle starts and ends, as in torch's OneCycleLR."""
+FACTOR = "lr_factor"
+"""Key of a group of parameters in an optimizer: multiplies the rate of the schedule."""
+MATRICES = "matrices"
+"""Key of a group of parameters: whether they are the matrices of hidden layers."""
 
 
 def learning_rate(settings: Train, step: int, total_steps: int, steps_per_epoch: int) -> float:
@@ -183,12 +187,6 @@ class Update:
             self._average.load_state_dict(state["average"])
 
 
-FACTOR = "lr_factor"
-"""Key of a group of parameters in an optimizer: multiplies the rate of the schedule."""
-MATRICES = "matrices"
-"""Key of a group of parameters: whether they are the matrices of hidden layers."""
-
-
 def hidden_matrices(model: nn.Module) -> set[Tensor]:
     """The weights of linear layers, except those of the last layer, of an embedding that shares them, and of an adaptive softmax.
 
@@ -197,10 +195,10 @@ def hidden_matrices(model: nn.Module) -> set[Tensor]:
     """
     linear = [module for module in model.modules() if isinstance(module, nn.Linear)]
     outputs = [module for module in model.modules() if isinstance(module, nn.Embedding | nn.AdaptiveLogSoftmaxWithLoss)]
-    weights_of_outputs = {parameter for module in [*outputs, *linear[-1:]] for parameter in module.parameters()}
+    output_weights = {parameter for module in [*outputs, *linear[-1:]] for parameter in module.parameters()}
     # Not `layer.weight`, which may be computed from other parameters: no optimizer changes that.
     weights: list[Tensor] = [weight for layer in linear for name, weight in layer.named_parameters(recurse=False) if name == "weight"]
-    matrices = {weight for weight in weights if weight.ndim == 2} - weights_of_outputs
+    matrices = {weight for weight in weights if weight.ndim == 2} - output_weights
     if not any(matrix.requires_grad for matrix in matrices):
         raise ConfigError(
             "train.optimizer is muon, which changes matrices of linear layers before the last, and the model trains none; set it to adamw"

@@ -78,9 +78,9 @@ class Passes:
         clock.enter(FORWARD)
         parts = min(self._accumulate, row_count(batch))
         for part in range(parts):
-            passed = copy_aligned({name: values.tensor_split(parts)[part] for name, values in batch.items()})
+            rows = copy_aligned({name: values.tensor_split(parts)[part] for name, values in batch.items()})
             with self._precision.autocast(self._device.type):
-                loss, weight = loss_and_weight(self._task, self._model, passed)
+                loss, weight = loss_and_weight(self._task, self._model, rows)
             sums += torch.stack([loss.detach().double(), weight.detach().double()])
             if before_last is not None and part == parts - 1:
                 before_last()

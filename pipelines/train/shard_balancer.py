@@ -118,7 +118,6 @@ class ShardBalancer:
 
 
 def _slowest_seconds(counts: Sequence[int], seconds_per_shard: Sequence[float], fixed_seconds: Sequence[float]) -> float:
-    """Seconds of the slowest worker's step."""
     return max(fixed + count * seconds for count, seconds, fixed in zip(counts, seconds_per_shard, fixed_seconds, strict=True))
 
 

@@ -33,6 +33,8 @@ GPU_STEPS_PER_MEASUREMENT = 4
 
 Hook = Callable[[Any, Any], Any]
 """A communication hook of DistributedDataParallel: called with its state and a bucket of gradients, it returns a future."""
+EVERY_SECONDS = 2.0
+"""Between two meetings, about: one takes some tenths of a millisecond."""
 
 
 @dataclass(frozen=True)
@@ -148,30 +150,26 @@ def create_step_clock(device: torch.device) -> StepClock:
     return GpuStepClock() if device.type == "cuda" else StepClock()
 
 
-EVERY_SECONDS = 2.0
-"""Between two meetings, about: one takes some tenths of a millisecond."""
-
-
 class PhaseTimes:
     """Gathers what the workers' clocks have counted since the last time."""
 
     def __init__(self, clock: StepClock, device: torch.device) -> None:
         self._clock, self._device = clock, device
-        self._totals, self._at = clock.totals(), time.monotonic()
+        self._totals, self._met_at = clock.totals(), time.monotonic()
         self._step = self._next = 0
 
     def begin(self, step: int) -> None:
         """The run resumes after step `step`."""
-        self._step, self._at = step, time.monotonic()
+        self._step, self._met_at = step, time.monotonic()
 
     def metrics(self, step: int, is_last: bool) -> dict[str, float]:
         """The metrics at a point after step `step`; empty if no meeting is due. Collective."""
         if step < self._next and not is_last:
             return {}
         totals, now = self._clock.totals(), time.monotonic()
-        recent, seconds_per_step = totals.since(self._totals), (now - self._at) / max(1, step - self._step)
+        recent, seconds_per_step = totals.since(self._totals), (now - self._met_at) / max(1, step - self._step)
         totals_by_worker, step_seconds, peaks = zip(*all_gather_object((recent, seconds_per_step, peak_bytes(self._device))), strict=True)
-        self._totals, self._at, self._step = totals, now, step
+        self._totals, self._met_at, self._step = totals, now, step
         self._next = step + max(1, int(EVERY_SECONDS / max(step_seconds)))
         return {**phase_metrics(totals_by_worker), **worker_metrics("memory/peak_bytes", peaks)}
 

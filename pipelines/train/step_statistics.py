@@ -12,6 +12,14 @@ from pipelines.config.train.train import Train
 from pipelines.errors import NonFiniteError
 from pipelines.train.workers import Mesh, all_gather_object, waits_for_workers
 
+GPU_STEPS_PER_READING = 16
+"""Steps between readings: a reading synchronises with the GPU, which then idles for about 0.1 ms."""
+SLOW_STEP_SECONDS = 1 / 32
+"""Longer steps are all read, which costs at most 0.3 % of them: requests to save or to stop would else wait for up to 16 steps."""
+REMEDY = "the last complete checkpoint is kept; lower train.lr, set train.clip_norm, or correct the rows"
+MOST_OVERFLOWS = 50
+"""fp16 halves its loss scale, initially 65,536, at every overflow: after this many the scale is not the cause."""
+
 
 @dataclass(frozen=True)
 class Flags:
@@ -57,17 +65,11 @@ def gather_replicas(numbers: Tensor, played: range, replicas: int, flags: Flags)
     """
     table = numbers.new_zeros(replicas, numbers.shape[1])
     table[played.start : played.stop] = numbers
-    every = torch.cat([table.flatten(), torch.tensor(flags.numbers(), dtype=numbers.dtype).to(numbers.device, non_blocking=True)])
+    sums = torch.cat([table.flatten(), torch.tensor(flags.numbers(), dtype=numbers.dtype).to(numbers.device, non_blocking=True)])
     if dist.is_initialized():
-        dist.all_reduce(every)
-    by_replica, flags_of_all = every.split([table.numel(), FLAGS])
-    return by_replica.view_as(table), flags_of_all
-
-
-GPU_STEPS_PER_READING = 16
-"""Steps between readings: a reading synchronises with the GPU, which then idles for about 0.1 ms."""
-SLOW_STEP_SECONDS = 1 / 32
-"""Longer steps are all read, which costs at most 0.3 % of them: requests to save or to stop would else wait for up to 16 steps."""
+        dist.all_reduce(sums)
+    by_replica, flag_counts = sums.split([table.numel(), FLAGS])
+    return by_replica.view_as(table), flag_counts
 
 
 @dataclass(frozen=True)
@@ -87,14 +89,10 @@ class StepStatistics:
     slow: float = 0.0
 
 
-def _read(results: list[Tensor]) -> list[list[float]]:
-    return torch.stack(results).tolist()
-
-
 @waits_for_workers
-def _read_after_others(results: list[Tensor]) -> list[list[float]]:
+def _read_after_others(results: Tensor) -> list[list[float]]:
     """Over NCCL, it is here that the host waits for the other workers: collectives only queue."""
-    return _read(results)
+    return results.tolist()
 
 
 class PendingSteps:
@@ -108,22 +106,18 @@ class PendingSteps:
         self.overflows = 0
         """Consecutive steps, up to the last one read, with a gradient that was not finite: fp16 skips such a step."""
         self._results: list[Tensor] = []
-        self._last = 0
 
-    def add(self, number: int, result: StepResult, is_due: bool = False) -> list[StepStatistics]:
-        """Keep the result of step `number`. Returns all steps kept so far when a reading is due, for whatever reason, else none."""
+    def add(self, number: int, result: StepResult, is_due: bool) -> list[StepStatistics]:
+        """Keep the result of step `number`. Returns none, or, when a reading is due, for whatever reason, the kept steps in order: then it
+        waits until the device has finished them."""
         sums = (result.grad_norm, result.own_loss_sum, result.loss_sum, result.weight, result.rows)
         self._results.append(torch.cat([torch.stack([value.double() for value in sums]), result.flags]))
-        self._last = number
-        return self.read() if is_due or self._is_slow or number % self.steps_per_reading == 0 else []
-
-    def read(self) -> list[StepStatistics]:
-        """Return the kept steps, in order, and forget them. Waits until the device has finished them."""
-        first = self._last - len(self._results) + 1
-        read = _read_after_others if dist.is_initialized() and dist.get_world_size() > 1 else _read
-        rows = read(self._results) if self._results else []
-        self._results = []
-        steps = [StepStatistics(first + index, *values) for index, values in enumerate(rows)]
+        if not (is_due or self._is_slow or number % self.steps_per_reading == 0):
+            return []
+        first, results, self._results = number - len(self._results) + 1, torch.stack(self._results), []
+        has_others = dist.is_initialized() and dist.get_world_size() > 1
+        values_by_step = _read_after_others(results) if has_others else results.tolist()
+        steps = [StepStatistics(first + index, *values) for index, values in enumerate(values_by_step)]
         for step in steps:
             self.overflows = 0 if isfinite(step.grad_norm) else self.overflows + 1
             self._is_slow = step.slow > 0
@@ -181,13 +175,6 @@ def steps_per_point(total_steps: int, steps_per_reading: int) -> int:
     """
     stride = min(100, max(1, total_steps // 250))
     return -(-stride // steps_per_reading) * steps_per_reading
-
-
-REMEDY = "the last complete checkpoint is kept; lower train.lr, set train.clip_norm, or correct the rows"
-
-
-MOST_OVERFLOWS = 50
-"""fp16 halves its loss scale, initially 65,536, at every overflow: after this many the scale is not the cause."""
 
 
 def check_step(step: StepStatistics, mesh: Mesh, settings: Train, overflows: int) -> None:

@@ -20,6 +20,7 @@ from pipelines.tasks.base import Batch, Task, row_count
 from pipelines.tasks.details import Explanation
 from pipelines.train.fine_tuning import model_without_adapters
 from pipelines.train.initial_model import first_model
+from pipelines.train.optimizers import Update
 from pipelines.train.passes import choose_precision
 from pipelines.train.run_context import RunContext, train_order
 from pipelines.train.step_clock import create_step_clock
@@ -42,12 +43,6 @@ class ConsistentPoint:
     """A worker was asked to stop: the run ends here, and the state is saved."""
     is_written: bool = False
     """Every worker has written its part of the last save."""
-
-    @classmethod
-    def after(cls, steps: Sequence[StepStatistics], workers: int) -> "ConsistentPoint":
-        """The point after steps whose all-reduces have also summed the workers' flags."""
-        is_save_due, is_stop_due = any(step.save for step in steps), any(step.stop for step in steps)
-        return cls(steps, is_save_due, is_stop_due, steps[-1].written == workers)
 
 
 class Strategy(ABC):
@@ -191,6 +186,21 @@ class Strategy(ABC):
             return {}
         with self.average_weights():
             return model_without_adapters(self.model)
+
+
+class OneOptimizer(Strategy):
+    """A strategy whose state is that of one model and its optimizer."""
+
+    _update: Update
+
+    def average_weights(self) -> AbstractContextManager[None]:
+        return self._update.average_weights()
+
+    def state_dict(self) -> dict[str, Any]:
+        return self._update.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._update.load_state_dict(state)
 
 
 def strategy_class(settings: Train) -> type[Strategy]:

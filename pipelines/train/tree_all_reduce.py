@@ -27,6 +27,15 @@ from pipelines.train.workers import waits_for_workers
 
 Span = tuple[int, int]
 """A node: the shards [start, stop)."""
+SLICE_BYTES = 16 * 2**20
+"""Bytes reduced at a time on a CPU: data that has just arrived is still in the cache when it is added and sent on."""
+CLOSE_SECONDS = 5.0
+"""Longest wait for the thread, which may be waiting for workers that have died."""
+log = logging.getLogger(__name__)
+_LINE_BYTES = 64
+"""A cache line of the CPU."""
+Parts = Sequence[Tensor]
+"""A partial sum cut into one part per worker; each worker adds up its own part of all partial sums."""
 
 
 def halves(span: Span) -> tuple[Span, Span]:
@@ -79,13 +88,6 @@ def tree_sum(span: Span, node_sum: Callable[[Span], Tensor | None]) -> Tensor:
     first, second = halves(span)
     total = tree_sum(first, node_sum)
     return total.add_(tree_sum(second, node_sum))
-
-
-SLICE_BYTES = 16 * 2**20
-"""Bytes reduced at a time on a CPU: data that has just arrived is still in the cache when it is added and sent on."""
-
-CLOSE_SECONDS = 5.0
-"""Longest wait for the thread, which may be waiting for workers that have died."""
 
 
 class TreeAllReduce:
@@ -196,15 +198,6 @@ def _run_calls(calls: "SimpleQueue[Callable[[], None] | None]", errors: "SimpleQ
         else:
             errors.put(None)
         del call  # frees the tensors that it holds before waiting for the next one
-
-
-log = logging.getLogger(__name__)
-
-_LINE_BYTES = 64
-"""A cache line of the CPU."""
-
-Parts = Sequence[Tensor]
-"""A partial sum cut into one part per worker; each worker adds up its own part of all partial sums."""
 
 
 class Transport(Protocol):

@@ -28,6 +28,9 @@ Function = TypeVar("Function", bound=Callable[..., object])
 
 WAITING_FUNCTIONS = set[tuple[str, str]]()
 """File and name of each, as in a stack."""
+Value = TypeVar("Value")
+COLLECTIVE_SHARE = 0.8
+"""Share of train.timeout_seconds that a collective operation may wait; the rest is for finding the missing worker."""
 
 
 def waits_for_workers(function: Function) -> Function:
@@ -35,9 +38,6 @@ def waits_for_workers(function: Function) -> Function:
     code = function.__code__
     WAITING_FUNCTIONS.add((code.co_filename, code.co_name))
     return function
-
-
-Value = TypeVar("Value")
 
 
 def all_gather_object(value: Value, group: dist.ProcessGroup | None = None) -> list[Value]:
@@ -56,10 +56,6 @@ def broadcast_from_rank0(value: Value, group: dist.ProcessGroup | None = None) -
     values = [value]
     dist.broadcast_object_list(values, src=0, group=group)
     return values[0]
-
-
-COLLECTIVE_SHARE = 0.8
-"""Share of train.timeout_seconds that a collective operation may wait; the rest is for finding the missing worker."""
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ from trainings import characters
 
 from pipelines.applications.language.task import Language
 from pipelines.errors import ConfigError
-from pipelines.strategies.sharded.model_parallel import DividedTokens
 from pipelines.strategies.sharded.sharded import Sharded
+from pipelines.strategies.sharded.tensor_and_context import DividedTokens
 from pipelines.tasks.model_parallel import Tokens
 from pipelines.train.workers import WorkerContext
 

@@ -21,9 +21,9 @@ from torch import Tensor
 from pipelines.errors import TrainingError
 from pipelines.monitor import worker_monitor as worker_watch
 from pipelines.monitor.worker_heartbeat import Heartbeat, _current_line
-from pipelines.strategies.sharded.model_parallel import device_mesh
 from pipelines.strategies.sharded.settings import Degrees
 from pipelines.strategies.sharded.stages import receive
+from pipelines.strategies.sharded.tensor_and_context import device_mesh
 from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.step_clock import StepClock
 from pipelines.train.workers import WorkerContext

@@ -276,7 +276,7 @@ def test_workers_that_send_nothing_are_named_and_a_longer_timeout_waits_for_them
         """Microbatches that take longer than the servers' patience."""
         assert was_asked.wait(100)
         for shard in range(SHARDS):
-            actor.command("run", "push", served.updates(microbatch(shard, 0), shard, 0, pull_parameters(served, [server]), plan)[0])
+            actor.command("run", Server.push, served.updates(microbatch(shard, 0), shard, 0, pull_parameters(served, [server]), plan)[0])
 
     workers = Thread(target=compute)
     workers.start()

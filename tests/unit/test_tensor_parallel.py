@@ -14,9 +14,9 @@ from pipelines.applications.language.network import GPT
 from pipelines.applications.language.task import Language
 from pipelines.config.train.train import Train
 from pipelines.errors import ConfigError
-from pipelines.strategies.sharded.model_parallel import check_degrees, check_divisible
 from pipelines.strategies.sharded.pipelined import Pipelined
 from pipelines.strategies.sharded.sharded import Sharded
+from pipelines.strategies.sharded.tensor_and_context import check_degrees, check_divisible
 from pipelines.tasks.model_parallel import LayerPlan
 from pipelines.train.checkpoint.checkpoint_record import read_digest_log
 from pipelines.train.checkpoint.run_directory import RunDirectory

@@ -36,7 +36,7 @@ from pipelines.config import Config, parse
 from pipelines.data.versions.manifest import Manifest
 from pipelines.data.versions.versions import Version
 from pipelines.errors import TrackingError
-from pipelines.launch import restarts
+from pipelines.launch import training_watch
 from pipelines.launch.training_run import Result
 from pipelines.notebook.fitted_model import FittedModel
 from pipelines.runtime.interrupts import handle_signals
@@ -292,9 +292,9 @@ def test_a_run_that_is_killed_already_is_not_resumed_while_its_workers_save(
         return {"finished": True}
 
     for name in ("create_trainer", "WorkerMonitor", "Preemption"):
-        monkeypatch.setattr(restarts, name, MagicMock())
-    monkeypatch.setattr(restarts, "watch", interrupt)
-    restarts.train_through_restarts(config(uri, "saving"), version, run, MagicMock(), MagicMock())
+        monkeypatch.setattr(training_watch, name, MagicMock())
+    monkeypatch.setattr(training_watch, "watch", interrupt)
+    training_watch.train_without_lost_machines(config(uri, "saving"), version, run, MagicMock(), MagicMock())
     assert statuses == ["KILLED"]
     run.end("KILLED")
     assert begin(uri, version, "saving").run_id == run.run_id

@@ -19,7 +19,7 @@ from ray.train.v2.api.exceptions import ControllerError
 from waiting import wait_until
 
 from pipelines.errors import TrainingError
-from pipelines.launch import restarts
+from pipelines.launch import training_watch
 from pipelines.launch.ray_trainer import _NOT_NEEDED, Trainer
 from pipelines.launch.training_progress import TrainingProgress
 from pipelines.train.checkpoint.run_directory import ATTEMPT, PROGRESS, STOP, RunDirectory
@@ -61,12 +61,12 @@ def test_nobody_is_asked_for_machines_where_none_can_come(
 
 def test_a_driver_frees_what_the_one_before_it_had_reserved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     released: list[str] = []
-    monkeypatch.setattr(restarts, "release", released.append)
+    monkeypatch.setattr(training_watch, "release", released.append)
     folder, first, second = RunDirectory(str(tmp_path)), trainer(), trainer()
-    restarts._watch_machines(first, folder)
+    training_watch._watch_machines(first, folder)
     assert released == []
-    restarts._watch_machines(second, folder)
-    restarts._watch_machines(SimpleNamespace(train_run_context=SimpleNamespace(run_id="third")), folder)
+    training_watch._watch_machines(second, folder)
+    training_watch._watch_machines(SimpleNamespace(train_run_context=SimpleNamespace(run_id="third")), folder)
     assert released == [f"train-{trainer.train_run_context.run_id}" for trainer in (first, second)]
     assert released[0] != released[1]
 
@@ -75,7 +75,7 @@ def watch_fit(fit: Callable[[], dict[str, Any]], folder: Path) -> dict[str, Any]
     trainer: Any = SimpleNamespace(
         fit=lambda: SimpleNamespace(return_value=fit()), scaling_config=SimpleNamespace(elasticity_enabled=False), stop=lambda: None
     )
-    return restarts.watch(trainer, RunDirectory(str(folder)), TrainingProgress(), lambda: None)
+    return training_watch.watch(trainer, RunDirectory(str(folder)), TrainingProgress(), lambda: None)
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_whatever_a_stop_saves_is_said(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(restarts, "LEAVE_SECONDS", 0.1)
+    monkeypatch.setattr(training_watch, "LEAVE_SECONDS", 0.1)
     folder = RunDirectory(str(tmp_path))
     folder.put(ATTEMPT, b"")
 

@@ -30,6 +30,9 @@ from pipelines.train.step_statistics import Flags, StepResult, gather_replicas
 from pipelines.train.strategy import Strategy
 from pipelines.train.workers import WorkerContext
 
+_NUMBERS = 6
+"""Numbers of each client: sum of losses, weight, rows, norm of its change, 1 if that was clipped, 1."""
+
 
 class Client(Replica):
     """Plays one client after the other; each starts at `start`.
@@ -68,10 +71,6 @@ class Client(Replica):
                 pull = (parameter.detach() - start.detach()) * factor
                 parameter.grad = pull if parameter.grad is None else parameter.grad.add_(pull)
         return sums
-
-
-_NUMBERS = 6
-"""Numbers of each client: sum of losses, weight, rows, norm of its change, 1 if that was clipped, 1."""
 
 
 class Federated(Strategy):
@@ -126,10 +125,10 @@ class Federated(Strategy):
             for mean, part in zip(means, normal.split(sizes), strict=True):
                 mean.add_((part * deviation).view(mean.shape).to(mean.device, mean.dtype))
         self._outer.step(means, self._means.mean_changes(changes))
-        by_place, flags_of_all = gather_replicas(numbers, places, batch.places, flags)
+        by_place, flag_counts = gather_replicas(numbers, places, batch.places, flags)
         sums = by_place.sum(0)
         self._last_sums = sums.tolist()
-        return StepResult(sums.new_full((), -1), numbers[:, 0].sum(), sums[0], sums[1], sums[2], flags_of_all)
+        return StepResult(sums.new_full((), -1), numbers[:, 0].sum(), sums[0], sums[1], sums[2], flag_counts)
 
     def metrics(self) -> dict[str, float]:
         _, _, rows, norms, clipped, clients = self._last_sums

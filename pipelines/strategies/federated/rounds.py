@@ -35,6 +35,7 @@ from pipelines.train.workers import WorkerContext
 
 _NATS = 35.0
 """More clients than there are places are drawn in a round with a probability of at most exp(-35), 6e-16."""
+Rows = dict[str, np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,7 @@ def assign_places(settings: Settings, clients: int, seed: int, number: int) -> d
     """Give each client of round `number` a place in its sum. Clients are evenly spread, so that workers with equal parts of the places
     have equal numbers of clients."""
     participants = draw_clients(settings, clients, seed, number).tolist()
-    return {at * places(settings, clients) // len(participants): client for at, client in enumerate(participants)}
+    return {index * places(settings, clients) // len(participants): client for index, client in enumerate(participants)}
 
 
 def check_federated(settings: Train, version: Version, task: Task) -> None:
@@ -151,9 +152,6 @@ def _smallest_pass(settings: Train, rows: np.ndarray) -> np.ndarray:
     so are the passes that a batch is divided into."""
     batch = rows // -(-rows // (settings.global_batch // settings.strategy_as(Settings).per_round))
     return batch // np.minimum(settings.grad_accum_steps, batch)
-
-
-Rows = dict[str, np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -230,10 +228,10 @@ class Rounds(Loader):
         in_group = np.searchsorted(self._first_row, numbers, side="right") - 1
         rows = {column.name: np.empty((len(numbers), *column.shape), column.dtype) for column in self._reader.columns}
         by_group = np.argsort(in_group, kind="stable")
-        for at in np.split(by_group, np.flatnonzero(np.diff(in_group[by_group])) + 1):
-            group = int(in_group[at[0]])
+        for selected in np.split(by_group, np.flatnonzero(np.diff(in_group[by_group])) + 1):
+            group = int(in_group[selected[0]])
             for name, values in self._reader.read(group).items():
-                rows[name][at] = values[numbers[at] - self._first_row[group]]
+                rows[name][selected] = values[numbers[selected] - self._first_row[group]]
         if (rows[self._column.name] != np.repeat(self._client_rows.values[clients], [len(part) for part in numbers_by_client])).any():
             raise CorruptError(f"column {self._column.name} has other values than when it was read first; {RESTORE}")
         rows[ROW_NUMBERS] = numbers

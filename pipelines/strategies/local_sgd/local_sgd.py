@@ -56,8 +56,11 @@ class Int8Means:
             for error, values in zip(errors, tensors, strict=True):
                 error.add_(values)
         # One scale per tensor, float32: infinite if a value is not finite, so that the mean is not finite either.
-        of_replicas = [torch.stack([e.abs().amax() if e.numel() else e.new_zeros(()) for e in errors]) for errors in self.errors.values()]
-        largest = torch.stack(of_replicas).amax(0)
+        largest_by_replica = [
+            torch.stack([error.abs().amax() if error.numel() else error.new_zeros(()) for error in replica])
+            for replica in self.errors.values()
+        ]
+        largest = torch.stack(largest_by_replica).amax(0)
         on_cpu = largest.nan_to_num(nan=torch.inf, posinf=torch.inf).cpu()
         if self._workers > 1:
             dist.all_reduce(on_cpu, dist.ReduceOp.MAX)
@@ -146,7 +149,7 @@ class LocalSgd(Strategy):
         steps = zip(self._replicas.values(), batch, strict=True)
         sums_by_replica = torch.stack([replica.step(rows, number, rate, compute_grad_norm) for replica, rows in steps])
         self.clock.enter(EXCHANGE)
-        by_replica, flags_of_all = gather_replicas(sums_by_replica, self._played[self._context.rank], self._local.replicas, flags)
+        by_replica, flag_counts = gather_replicas(sums_by_replica, self._played[self._context.rank], self._local.replicas, flags)
         if (number + 1) % self._local.inner_steps == 0:
             deltas = self._deltas()
             mean_deltas = self._int8.mean(deltas) if self._int8 else self._means.mean_deltas(deltas)
@@ -155,7 +158,7 @@ class LocalSgd(Strategy):
                 model_state.copy(self._outer.model_state)
             self._is_current = True
         loss_sum, weight, rows, norms, replicas_with_rows = by_replica.sum(0)
-        return StepResult(norms / replicas_with_rows.clamp(min=1), sums_by_replica[:, 0].sum(), loss_sum, weight, rows, flags_of_all)
+        return StepResult(norms / replicas_with_rows.clamp(min=1), sums_by_replica[:, 0].sum(), loss_sum, weight, rows, flag_counts)
 
     def predict(self, batch: Batch) -> Tensor:
         self.sync_buffers()

@@ -6,7 +6,6 @@
                        of microbatches are given to workers.
 4. `server_actors`     runs it as a Ray actor, with a backup, and hands out leases of microbatches; and is a worker's view of all servers.
 5. `worker_loop`       pulls, computes and pushes one shard's microbatch at a time, until the servers are quiescent. It reads each shard
-                       at any step, and measures staleness and time.
-6. `parameter_server`  starts and ends the actors of a run, computes gradients for them, takes over their parameters, and connects all this
-                       with the training loop.
+                       at any step, and measures staleness and time. `worker_model` computes the gradients, and takes over parameters.
+6. `parameter_server`  starts and ends the actors of a run, and connects all this with the training loop.
 """

@@ -21,6 +21,10 @@ BLOCK = 64
 with cuts only between blocks, each entry is where it would be in the whole parameter."""
 NEAR = 0.05
 """A cut moves by at most this share of a part."""
+SUMS_OF_STEP = 7
+"""Entries of `Contents.sums`."""
+Layout = tuple[tuple[int, ...], tuple[int, ...]]
+"""Shape and strides of a tensor."""
 
 
 @dataclass(frozen=True)
@@ -67,12 +71,6 @@ def divide_parameters(sizes: Sequence[int], servers: int) -> list[list[Parameter
                 slices.append(ParameterSlice(number, (begin - first) * BLOCK, min((end - first) * BLOCK, sizes[number])))
         by_server.append(slices)
     return by_server
-
-
-SUMS_OF_STEP = 7
-"""Entries of `Contents.sums`."""
-Layout = tuple[tuple[int, ...], tuple[int, ...]]
-"""Shape and strides of a tensor."""
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,11 @@ it dies, the next command gives it the server's contents again. A worker calls a
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from copy import deepcopy
+from functools import partial
 from threading import Condition
-from typing import Any, Literal
+from typing import Any
 from uuid import uuid4
 
 import ray
@@ -25,7 +26,7 @@ from pipelines.strategies.parameter_server.watermarks import Leases, Watermarks,
 
 PATIENCE_SECONDS = 2.0
 """Seconds that a call waits for its answer before the caller has to ask again: callers may have died."""
-LOST = "a parameter server has lost its part of the parameters"
+LOST = "a parameter server has lost its part of the parameters; training continues from the last checkpoint"
 
 
 class ServerActor:
@@ -64,67 +65,70 @@ class ServerActor:
             self._follows = leader or self._follows
             return None if self._server is None else deepcopy(self._server.contents())
 
-    def command(self, run: str, name: str, *arguments: Any) -> int:
-        """Carry out a command of the server, and of its backup. Returns the number of commands that wait."""
+    def command(self, run: str, method: Callable[..., None], *arguments: Any) -> int:
+        """Carry out a command, which is a method of Server, here and in the backup. Returns the number of commands that wait."""
         self._queue += 1
         with self._changed:
             self._queue -= 1
             server = self._current_server(run)
             before = server.sequence
-            getattr(server, name)(*arguments)
+            method(server, *arguments)
             if server.sequence > before and self._backup is not None:
-                follows: bool = ray.get(self._backup.follow.remote(self._name, server.sequence, name, arguments))
+                follows: bool = ray.get(self._backup.follow.remote(self._name, server.sequence, method, arguments))
                 if not follows:  # it has died, and is a new process
                     self._load_backup()
             self._changed.notify_all()
             return self._queue
 
-    def follow(self, leader: str, sequence: int, name: str, arguments: tuple[Any, ...]) -> bool:
+    def follow(self, leader: str, sequence: int, method: Callable[..., None], arguments: tuple[Any, ...]) -> bool:
         """As a backup, carry out command number `sequence` of the process `leader`. Returns false if earlier ones are missing, or
         if this backup follows another process."""
         with self._changed:
             server = self._server
             if server is None or self._follows != leader or server.sequence != sequence - 1:
                 return False
-            getattr(server, name)(*arguments)
+            method(server, *arguments)
             return True
 
-    def ask(self, run: str, name: str, *arguments: Any) -> Any:
-        """The server's answer to a question, once there is one; None if there still is none after PATIENCE_SECONDS. To `take`, the answer
-        is that of the leases."""
+    def ask(self, run: str, question: Callable[..., Any], *arguments: Any) -> Any:
+        """The answer to a question, which is a method of Server, once there is one; None if there still is none after PATIENCE_SECONDS."""
         answer: Any = None
 
         def has_answer() -> bool:
             nonlocal answer
-            server = self._current_server(run)
-            answer = self._take(server, *arguments) if name == "take" else getattr(server, name)(*arguments)
+            answer = question(self._current_server(run), *arguments)
             return answer is not None
 
         with self._changed:
             self._changed.wait_for(has_answer, PATIENCE_SECONDS)
         return answer
 
-    def answer(self, run: str, name: str, *arguments: Any) -> Any:
-        """The server's answer to a question that has one at once."""
+    def take(self, run: str, worker: int, end: int) -> Turn | None:
+        """The worker's next microbatch of a step before `end`, as `ask` answers. Only the first server is asked."""
+
+        def next_turn(server: Server) -> Turn | None:
+            marks, limits = server.watermarks, server.limits(end)
+            if all(step >= limit for step, limit in zip(marks.next_steps, limits, strict=True)):
+                return Turn(is_over=True)
+            shard_and_step = self._leases.take(worker, marks, limits, time.monotonic())
+            return shard_and_step and Turn(*shard_and_step)
+
+        turn: Turn | None = self.ask(run, next_turn)
+        return turn
+
+    def answer(self, run: str, question: Callable[..., Any], *arguments: Any) -> Any:
+        """The answer to a question that has one at once."""
         with self._changed:
-            return getattr(self._current_server(run), name)(*arguments)
+            return question(self._current_server(run), *arguments)
 
     def watermarks(self, run: str) -> tuple[Watermarks, int]:
         """A copy of the watermarks, and the version of the parameters."""
         with self._changed:
             return deepcopy(self._current_server(run).watermarks), self._current_server(run).version
 
-    def _take(self, server: Server, worker: int, end: int) -> Turn | None:
-        """The worker's next microbatch of a step before `end`. Only the first server is asked."""
-        marks, limits = server.watermarks, server.limits(end)
-        if all(step >= limit for step, limit in zip(marks.next_steps, limits, strict=True)):
-            return Turn(is_over=True)
-        shard_and_step = self._leases.take(worker, marks, limits, time.monotonic())
-        return shard_and_step and Turn(*shard_and_step)
-
     def _current_server(self, run: str) -> Server:
         if self._server is None or self._server.run != run:
-            raise TrainingError(f"{LOST}; training continues from the last checkpoint")
+            raise TrainingError(LOST)
         return self._server
 
     def _begin(self, contents: Contents) -> None:
@@ -145,7 +149,8 @@ class Servers:
     """
 
     def __init__(self, actors: Sequence[ActorHandle], timeout_seconds: float) -> None:
-        self._actors, self._timeout, self.run = list(actors), timeout_seconds, ""
+        self._actors: list[Any] = list(actors)  # whose methods Ray does not type
+        self._timeout, self.run = timeout_seconds, ""
         self.most_queued = 0
         """Greatest number of commands that waited at a server when it answered, since it was last read."""
 
@@ -168,7 +173,7 @@ class Servers:
     def contents(self) -> list[Contents]:
         contents = _get([actor.contents.remote() for actor in self._actors])
         if None in contents or {part.run for part in contents} != {self.run}:
-            raise TrainingError("a parameter server has lost its part of the parameters; training continues from the last checkpoint")
+            raise TrainingError(LOST)
         return contents
 
     def positions(self) -> tuple[list[int], list[int]]:
@@ -182,16 +187,17 @@ class Servers:
 
     def take(self, worker: int, end: int) -> tuple[int, int] | None:
         """Shard and step of the worker's next microbatch before step `end`; waits until one may begin. None if there is no more."""
-        turn: Turn = self._ask("take", {0: (worker, end)})[0]
+        turn: Turn = self._ask([partial(self._actors[0].take.remote, self.run, worker, end)])[0]
         return None if turn.is_over else (turn.shard, turn.step)
 
     def pull(self, step: int, have: Sequence[int | None]) -> list[Pulled] | None:
         """The parameters to compute a microbatch of `step` with; waits until it may begin. None if the servers are halted."""
-        answers: list[Pulled] = self._ask("pull", {number: (step, version) for number, version in enumerate(have)})
+        versions = zip(self._actors, have, strict=True)
+        answers: list[Pulled] = self._ask([partial(actor.ask.remote, self.run, Server.pull, step, version) for actor, version in versions])
         return None if any(answer.is_halted for answer in answers) else answers
 
     def current(self, have: Sequence[int | None]) -> list[Pulled]:
-        return _get([actor.answer.remote(self.run, "current", version) for actor, version in zip(self._actors, have, strict=True)])
+        return _get([actor.answer.remote(self.run, Server.current, version) for actor, version in zip(self._actors, have, strict=True)])
 
     def push(self, updates: Sequence[Push]) -> None:
         """Send every server its part of an update; returns when all servers, and their backups, have it.
@@ -199,38 +205,37 @@ class Servers:
         The first server comes last: what its watermarks say has been applied everywhere, also if this worker dies in between.
         """
         later = zip(self._actors[1:], updates[1:], strict=True)
-        self._note_queues([actor.command.remote(self.run, "push", update) for actor, update in later])
-        self._note_queues([self._actors[0].command.remote(self.run, "push", updates[0])])
+        self._note_queues([actor.command.remote(self.run, Server.push, update) for actor, update in later])
+        self._note_queues([self._actors[0].command.remote(self.run, Server.push, updates[0])])
 
     def ready(self, step: int) -> list[Ready]:
-        return self._ask("ready", dict.fromkeys(range(len(self._actors)), (step,)))
+        return self._ask([partial(actor.ask.remote, self.run, Server.ready, step) for actor in self._actors])
 
     def may_begin(self, step: int) -> bool | None:
         """Whether synchronous step `step` may begin; False if the servers are halted before, None if it takes longer."""
-        answers = _get([actor.ask.remote(self.run, "may_begin", step) for actor in self._actors])
+        answers = _get([actor.ask.remote(self.run, Server.may_begin, step) for actor in self._actors])
         return False if False in answers else None if None in answers else True
 
     def steps_after(self, number: int) -> list[StepSums]:
-        return _get([self._actors[0].answer.remote(self.run, "steps_after", number)])[0]
+        return _get([self._actors[0].answer.remote(self.run, Server.steps_after, number)])[0]
 
-    def command(self, name: Literal["advance", "halt", "resume", "fail"], *arguments: Any) -> None:
+    def command(self, method: Callable[..., None], *arguments: Any) -> None:
         """Give all servers a command, which is a method of Server."""
-        self._note_queues([actor.command.remote(self.run, name, *arguments) for actor in self._actors])
+        self._note_queues([actor.command.remote(self.run, method, *arguments) for actor in self._actors])
 
     def _note_queues(self, commands: Sequence[ray.ObjectRef]) -> None:
         self.most_queued = max(self.most_queued, *_get(commands), 0)
 
-    def _ask(self, name: str, arguments: Mapping[int, tuple[Any, ...]]) -> list[Any]:
-        """Ask the servers with these numbers, and again any that has no answer yet, until all have answered."""
-        results: dict[int, Any] = {}
+    def _ask(self, calls: Sequence[Callable[[], ray.ObjectRef]]) -> list[Any]:
+        """Make these calls of servers, and again any that has no answer yet, until all have one."""
+        answers: list[Any] = [None] * len(calls)
         moved, before = time.monotonic(), None
         while True:
-            missing = [number for number in arguments if number not in results]
-            sent = [self._actors[number].ask.remote(self.run, name, *arguments[number]) for number in missing]
-            answers = zip(missing, _get(sent), strict=True)
-            results.update({number: answer for number, answer in answers if answer is not None})
-            if len(results) == len(arguments):
-                return [results[number] for number in arguments]
+            missing = [number for number, answer in enumerate(answers) if answer is None]
+            for number, answer in zip(missing, _get([calls[number]() for number in missing]), strict=True):
+                answers[number] = answer
+            if all(answer is not None for answer in answers):
+                return answers
             positions = self.positions()[0]
             if positions != before:
                 moved, before = time.monotonic(), positions

@@ -9,6 +9,16 @@ from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
 from math import inf
 
+APART = 8
+"""A worker keeps to the shards whose rows it reads until they are so many steps ahead of another one: beginning to read a shard
+takes longer than reading on."""
+OVERDUE_TIMES, OVERDUE_SECONDS = 8.0, 1.0
+"""A lease ends after so many times the usual seconds of a microbatch, and at least so many seconds: its worker may be stopped."""
+UNKNOWN_SECONDS = 60.0
+"""A lease ends after so many seconds while no microbatch has been timed yet: if a server has restarted, its workers may all be stopped."""
+NEWEST_SHARE = 0.1
+"""Weight of the newest microbatch in the usual seconds."""
+
 
 @dataclass
 class Watermarks:
@@ -63,17 +73,6 @@ def incomplete(by_server: Sequence[Watermarks]) -> list[tuple[int, int]]:
         for step in range(min(marks.next_steps[shard] for marks in by_server), end)
         if not all(marks.has(shard, step) for marks in by_server)
     ]
-
-
-APART = 8
-"""A worker keeps to the shards whose rows it reads until they are so many steps ahead of another one: beginning to read a shard
-takes longer than reading on."""
-OVERDUE_TIMES, OVERDUE_SECONDS = 8.0, 1.0
-"""A lease ends after so many times the usual seconds of a microbatch, and at least so many seconds: its worker may be stopped."""
-UNKNOWN_SECONDS = 60.0
-"""A lease ends after so many seconds while no microbatch has been timed yet: if a server has restarted, its workers may all be stopped."""
-NEWEST_SHARE = 0.1
-"""Weight of the newest microbatch in the usual seconds."""
 
 
 @dataclass(frozen=True)

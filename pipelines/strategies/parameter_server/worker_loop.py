@@ -9,23 +9,22 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import uuid4
 
 from pipelines.data.loader import Loader
 from pipelines.data.loader.order import ORDER_VERSION
 from pipelines.errors import NonFiniteError
 from pipelines.strategies.parameter_server.messages import Plan, StepSums
+from pipelines.strategies.parameter_server.server import Server
 from pipelines.strategies.parameter_server.server_actors import Servers
+from pipelines.strategies.parameter_server.worker_model import WorkerModel
 from pipelines.tasks.base import Batch
 from pipelines.train.run_context import RunContext
 from pipelines.train.step_clock import DATA, EXCHANGE, OTHER
 from pipelines.train.step_statistics import StepStatistics
 from pipelines.train.strategy import ConsistentPoint
 from pipelines.train.workers import all_gather_object, broadcast_from_rank0
-
-if TYPE_CHECKING:
-    from pipelines.strategies.parameter_server.parameter_server import ParameterServerStrategy
 
 SKIPPED = 16
 """Microbatches that a stream leaves out, at most, to reach a later step; beyond that, reading begins anew."""
@@ -107,7 +106,7 @@ class Waits:
 class WorkerLoop:
     """One worker's way through the epochs of a run, from quiescent servers to quiescent servers."""
 
-    def __init__(self, model: "ParameterServerStrategy", servers: Servers, run: RunContext) -> None:
+    def __init__(self, model: WorkerModel, servers: Servers, run: RunContext) -> None:
         self._model, self._servers, self._run = model, servers, run
         assert isinstance(run.loader, Streams)
         self._loader, self._is_first_rank = run.loader, model.mesh.context.rank == 0
@@ -150,7 +149,7 @@ class WorkerLoop:
                 self._run.saver.commit()
                 all_gather_object(None)
                 if self._is_first_rank:
-                    self._servers.command("resume", self._run.saver.saved_step)
+                    self._servers.command(Server.resume, self._run.saver.saved_step)
                 all_gather_object(None)
                 self._is_paused = False
             self._run.start_timing()
@@ -189,7 +188,7 @@ class WorkerLoop:
             while (turn := next_turn(end)) is not None:
                 self._compute(*turn)
         except NonFiniteError as error:
-            self._servers.command("fail", str(error))
+            self._servers.command(Server.fail, str(error))
             return str(error)
         finally:
             self._model.clock.enter(OTHER)
@@ -233,7 +232,7 @@ class WorkerLoop:
             step = StepStatistics(sums.number, sums.grad_norm, 0.0, sums.loss_sum, sums.weight, sums.rows, 0, 0, 0)
             run.count([step], seconds / len(finished), wait_seconds / len(finished))
         if run.hooks.must_stop_training() or run.saver.is_due(run.state.step):
-            self._servers.command("halt")
+            self._servers.command(Server.halt)
 
     def _pull(self, step: int) -> bool:
         """Fetch what is newer than this worker's parameters, once a microbatch of `step` may begin; False if none may."""
@@ -272,7 +271,7 @@ class WorkerLoop:
         """
         while self._advanced < until:
             norm = self._model.norm(self._servers.ready(self._advanced), self._plan)
-            self._servers.command("advance", self._advanced, norm)
+            self._servers.command(Server.advance, self._advanced, norm)
             self._advanced += 1
 
     def _settle(self) -> None:
@@ -288,6 +287,5 @@ class WorkerLoop:
 
 
 def _raise_first(failures: Iterable[str]) -> None:
-    """Raise NonFiniteError with the first text that says what is wrong."""
     if failure := next(filter(None, failures), ""):
         raise NonFiniteError(failure)

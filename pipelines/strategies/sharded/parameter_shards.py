@@ -27,6 +27,10 @@ from pipelines.train.dtensor import local_part
 from pipelines.train.passes import Precision
 from pipelines.train.workers import WorkerContext
 
+_REMEDY = "strategy sharded cannot spread it over workers; change the model, or set train.strategy to ddp"
+_EXPENSIVE = ("mm", "addmm", "bmm", "baddbmm", "convolution")
+"""Names of the operations whose results `selective` keeps, besides all forms of attention."""
+
 
 def skeleton(task: Task) -> nn.Module:
     """Build the task's model, with parameters on the meta device. Buffers and other tensors have memory and values, since a module may hold
@@ -76,9 +80,6 @@ def fill(
 def parameters_and_buffers(model: nn.Module) -> dict[str, Tensor]:
     """Parameters and buffers by name, also those that no checkpoint contains."""
     return {**dict(model.named_parameters()), **dict(model.named_buffers())}
-
-
-_REMEDY = "strategy sharded cannot spread it over workers; change the model, or set train.strategy to ddp"
 
 
 def shard_parameters(
@@ -134,10 +135,6 @@ def check_parameters(model: nn.Module, blocks: Sequence[nn.Module]) -> None:
     for name, parameter in model.named_parameters():
         if uses[parameter] > 1:
             raise ConfigError(f"{name} is used by two blocks, or by one and outside of it; {_REMEDY}")
-
-
-_EXPENSIVE = ("mm", "addmm", "bmm", "baddbmm", "convolution")
-"""Names of the operations whose results `selective` keeps, besides all forms of attention."""
 
 
 def recompute(block: nn.Module, kind: Literal["none", "selective", "full"]) -> None:

@@ -13,10 +13,10 @@ from torch import Tensor, nn
 
 from pipelines.config.train.train import Train
 from pipelines.data.versions.versions import Version
-from pipelines.strategies.sharded.model_parallel import data_parallel, parallel_cross_entropy
 from pipelines.strategies.sharded.parameter_shards import allocate, fill, parameter_device, parameters_and_buffers, skeleton
 from pipelines.strategies.sharded.sharded import SpreadModel, check_spread
 from pipelines.strategies.sharded.stages import Pipeline, broadcast_from, check_stages, microbatches_per_step
+from pipelines.strategies.sharded.tensor_and_context import data_parallel, parallel_cross_entropy
 from pipelines.tasks.base import Batch, Task, row_count
 from pipelines.train.buffers import ModelBuffers
 from pipelines.train.dtensor import full_tensor
@@ -106,10 +106,10 @@ class Pipelined(SpreadModel):
             worker_sums.zero_()
         self.clock.enter(EXCHANGE)
         replica, replicas = self.mesh.replica, self.mesh.replicas
-        by_replica, flags_of_all = gather_replicas(worker_sums.unsqueeze(0), range(replica, replica + 1), replicas, flags)
-        loss_sum, weight, rows_of_all = by_replica.sum(0)
+        by_replica, flag_counts = gather_replicas(worker_sums.unsqueeze(0), range(replica, replica + 1), replicas, flags)
+        loss_sum, weight, total_rows = by_replica.sum(0)
         norm = self._update.apply(rate, weight, compute_grad_norm)
-        return StepResult(norm, by_replica[replica, 0], loss_sum, weight, rows_of_all, flags_of_all)
+        return StepResult(norm, by_replica[replica, 0], loss_sum, weight, total_rows, flag_counts)
 
     def _loss(self, output: Tensor, number: Tensor) -> Tensor:
         """The tensor from which a microbatch's backward pass starts, given the last stage's output."""
@@ -149,7 +149,7 @@ class Pipelined(SpreadModel):
 
     def state_dict(self) -> dict[str, Any]:
         """As that of `ddp`, but with the tensors of this worker's stages only: DCP puts those of all workers together."""
-        state = self._update.state_dict()
+        state = super().state_dict()
         for group in state["optimizer"]["param_groups"]:
             group["params"] = self._parameters
         return state
@@ -157,7 +157,7 @@ class Pipelined(SpreadModel):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         groups = state["optimizer"]["param_groups"]
         local_groups = [{**group, "params": [name for name in group["params"] if name in state["model"]]} for group in groups]
-        self._update.load_state_dict({**state, "optimizer": {**state["optimizer"], "param_groups": local_groups}})
+        super().load_state_dict({**state, "optimizer": {**state["optimizer"], "param_groups": local_groups}})
 
     def weights(self) -> dict[str, Tensor]:
         local_state, weights, group = self.model.state_dict(), {}, self._pipeline.group

@@ -5,7 +5,7 @@ replica, each of which keeps a part of the sum, and then over replicas.
 """
 
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -15,14 +15,6 @@ from torch import Tensor, nn
 
 from pipelines.config.train.train import Train
 from pipelines.data.versions.versions import Version
-from pipelines.strategies.sharded.model_parallel import (
-    check_degrees,
-    data_parallel,
-    device_mesh,
-    divide,
-    divide_tokens,
-    parallel_cross_entropy,
-)
 from pipelines.strategies.sharded.parameter_shards import (
     allocate,
     check_parameters,
@@ -35,6 +27,14 @@ from pipelines.strategies.sharded.parameter_shards import (
     skeleton,
 )
 from pipelines.strategies.sharded.settings import Settings
+from pipelines.strategies.sharded.tensor_and_context import (
+    check_degrees,
+    data_parallel,
+    device_mesh,
+    divide,
+    divide_tokens,
+    parallel_cross_entropy,
+)
 from pipelines.tasks.base import Batch, Task, row_count
 from pipelines.train.buffers import ModelBuffers, convert_sync_batch_norm
 from pipelines.train.dtensor import full_tensor
@@ -42,7 +42,7 @@ from pipelines.train.optimizers import Update
 from pipelines.train.passes import loss_and_weight, seed, split
 from pipelines.train.step_clock import FORWARD
 from pipelines.train.step_statistics import FLAGS, Flags, StepResult
-from pipelines.train.strategy import Strategy
+from pipelines.train.strategy import OneOptimizer
 from pipelines.train.workers import Mesh, WorkerContext
 
 _LENT_ROWS = 2
@@ -56,7 +56,7 @@ def check_spread(settings: Train, task: Task, model: nn.Module) -> None:
     check_recompute(settings, task, model)
 
 
-class SpreadModel(Strategy):
+class SpreadModel(OneOptimizer):
     """A model of which each worker holds a part: a skeleton, whose layers and tokens are divided as the degrees say."""
 
     def __init__(self, settings: Train, task: Task, build: Callable[[], nn.Module], context: WorkerContext) -> None:
@@ -122,9 +122,9 @@ class Sharded(SpreadModel):
         if self._context.rank not in self.mesh.first_ranks:
             sums[:-FLAGS] = 0  # the first worker of a replica counts its rows
         dist.all_reduce(sums)
-        (loss_sum, weight, rows), flags_of_all = sums.split([3, FLAGS])
+        (loss_sum, weight, rows), flag_counts = sums.split([3, FLAGS])
         norm = self._update.apply(rate, weight, compute_grad_norm)
-        return StepResult(norm, pass_sums[0], loss_sum, weight, rows, flags_of_all)
+        return StepResult(norm, pass_sums[0], loss_sum, weight, rows, flag_counts)
 
     @torch.no_grad()
     def predict(self, batch: Batch) -> Tensor:
@@ -147,12 +147,6 @@ class Sharded(SpreadModel):
     def sync_buffers(self) -> None:
         """Average the workers' batch norm statistics: each worker has seen other rows."""
         self._buffers.average(self._context.world_size)
-
-    def state_dict(self) -> dict[str, Any]:
-        return self._update.state_dict()
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._update.load_state_dict(state)
 
     def weights(self) -> dict[str, Tensor]:
         full_weights = {}

@@ -15,14 +15,20 @@ from torch.distributed.device_mesh import DeviceMesh
 from pipelines.config.train.train import Train
 from pipelines.errors import ConfigError
 from pipelines.runtime.compat.torch import BatchNorm
-from pipelines.strategies.sharded.model_parallel import data_parallel
 from pipelines.strategies.sharded.parameter_shards import recompute, shard_parameters
 from pipelines.strategies.sharded.settings import Settings
+from pipelines.strategies.sharded.tensor_and_context import data_parallel
 from pipelines.tasks.base import Batch, Task
 from pipelines.train.passes import Precision
 
 _MICROBATCHES_PER_PLACE = 4
 """By default: workers then idle for less than a fifth of a step with schedule 1F1B."""
+_SCHEDULES: dict[str, Any] = {
+    "1F1B": pipelining.Schedule1F1B,
+    "Interleaved1F1B": pipelining.ScheduleInterleaved1F1B,
+    "InterleavedZeroBubble": pipelining.ScheduleInterleavedZeroBubble,
+    "ZBVZeroBubble": pipelining.ScheduleZBVZeroBubble,
+}
 
 
 def stages_by_place(schedule: str, places: int) -> list[list[int]]:
@@ -146,14 +152,6 @@ def broadcast_from(tensor: Tensor, place: int, group: dist.ProcessGroup, device:
     output = tensor.contiguous() if dist.get_rank(group) == place else torch.empty(shape, dtype=dtype, device=device)
     dist.broadcast(output, group=group, group_src=place)
     return output
-
-
-_SCHEDULES: dict[str, Any] = {
-    "1F1B": pipelining.Schedule1F1B,
-    "Interleaved1F1B": pipelining.ScheduleInterleaved1F1B,
-    "InterleavedZeroBubble": pipelining.ScheduleInterleavedZeroBubble,
-    "ZBVZeroBubble": pipelining.ScheduleZBVZeroBubble,
-}
 
 
 class Pipeline:

@@ -28,6 +28,12 @@ from pipelines.train.dtensor import local_parts, tensor_name
 
 FORMAT = 2
 RECORD = "record.json"
+DIGEST_LOG = "trail"
+"""The name on disk, which existing runs have."""
+_LOOP_STATE = ("step", "epochs", "validated", "best_epoch", "best", "best_loss", "improved_epoch", "best_metrics")
+"""Fields of the loop's state that are equal on all workers: times differ, and one worker asks parameter servers for rows."""
+Fingerprints = dict[str, str]
+"""A short digest by name, of a tensor, or of a worker's part of one, or of another value."""
 
 
 @dataclass(frozen=True)
@@ -59,9 +65,6 @@ def newest_step(directory: RunDirectory) -> int | None:
     contents = (directory.get(f"checkpoints/{base}/{RECORD}") for base in directory.names("checkpoints"))
     records = [values for content in contents if content is not None and (values := unseal_or_none(content)) is not None]
     return max((int(values["step"]) for values in records), default=None)
-
-
-DIGEST_LOG = "trail"  # the name on disk, which existing runs have
 
 
 @dataclass
@@ -139,13 +142,6 @@ def describe_machine(device: torch.device) -> str:
     return f"{models[0] if models else platform.machine()}, torch {torch.__version__}"
 
 
-_LOOP_STATE = ("step", "epochs", "validated", "best_epoch", "best", "best_loss", "improved_epoch", "best_metrics")
-"""Fields of the loop's state that are equal on all workers: times differ, and one worker asks parameter servers for rows."""
-
-Fingerprints = dict[str, str]
-"""A short digest by name, of a tensor, or of a worker's part of one, or of another value."""
-
-
 def fingerprints(state: Mapping[str, Any], record: Record) -> Fingerprints:
     """Take fingerprints of all that this worker would save: tensors, whose names say which part they are, and every other value.
 
@@ -170,15 +166,15 @@ def check_agreement(by_worker: Sequence[Fingerprints], step: int, agreed_step: i
     `one_worker_flags` are those with which one worker goes on.
     """
     first_values, differing = Fingerprints(), set[str]()
-    for of_rank in by_worker:
-        differing |= {name for name, value in of_rank.items() if first_values.setdefault(name, value) != value}
+    for held in by_worker:
+        differing |= {name for name, value in held.items() if first_values.setdefault(name, value) != value}
     if not differing:
         return
     name = next(name for name in first_values if name in differing)
     ranks: dict[str, list[str]] = {}
-    for rank, fingerprints_of_rank in enumerate(by_worker):
-        if name in fingerprints_of_rank:
-            ranks.setdefault(fingerprints_of_rank[name], []).append(str(rank))
+    for rank, held in enumerate(by_worker):
+        if name in held:
+            ranks.setdefault(held[name], []).append(str(rank))
     groups = " than on ".join(f"worker{'s' if len(group) > 1 else ''} {', '.join(group)}" for group in ranks.values())
     before = f"after step {agreed_step} all was equal" if agreed_step is not None else "nothing was compared before"
     raise DriftError(

@@ -18,16 +18,19 @@ from pipelines.train.ddp.settings import Compression
 from pipelines.train.passes import one_thread
 from pipelines.train.workers import WorkerContext
 
+BLOCK = 1024
+"""Consecutive entries of which `topk` sends the largest: a place among them has two bytes."""
+
 
 class Flat:
-    """A flat tensor of zeros, and a view of it for each shape."""
+    """Zeros: all entries in a flat tensor, and a view of it for each shape."""
 
     def __init__(self, shapes: Sequence[Sequence[int]], device: torch.device, multiple: int = 1) -> None:
         """The number of entries is padded with zeros to a `multiple`."""
         sizes = [torch.Size(shape).numel() for shape in shapes]
         sizes.append(-sum(sizes) % multiple)
-        self.whole = torch.zeros(sum(sizes), device=device)
-        self.pieces = [part.view(shape) for part, shape in zip(self.whole.split(sizes), shapes, strict=False)]
+        self.entries = torch.zeros(sum(sizes), device=device)
+        self.pieces = [part.view(shape) for part, shape in zip(self.entries.split(sizes), shapes, strict=False)]
 
 
 class LowRank:
@@ -58,22 +61,22 @@ class LowRank:
 
     @property
     def state(self) -> Tensor:
-        return self._q.whole
+        return self._q.entries
 
     def exchange(self) -> None:
         for (matrix, _), p, q in zip(self._matrices, self._p, self._q.pieces, strict=True):
             torch.mm(matrix, torch.linalg.qr(q).Q, out=p)
         for (value, _), sent in zip(self._all_sent, self._sent_whole, strict=True):
             sent.copy_(value.flatten())
-        dist.all_reduce(self._first_message.whole)
+        dist.all_reduce(self._first_message.entries)
         with one_thread():
             for p in self._p:
                 p.copy_(torch.linalg.qr(p).Q)
         for (_, error), p, q in zip(self._matrices, self._p, self._q.pieces, strict=True):
             torch.mm(error.T, p, out=q)
             error.addmm_(p, q.T, alpha=-1)  # what this worker sends; with what all send, differences from the mean would add up
-        dist.all_reduce(self._q.whole)
-        self._q.whole.div_(self._context.world_size)
+        dist.all_reduce(self._q.entries)
+        self._q.entries.div_(self._context.world_size)
         with one_thread():  # each worker computes the means of what all send for itself, from the same factors
             for (matrix, _), p, q in zip(self._matrices, self._p, self._q.pieces, strict=True):
                 torch.mm(p, q.T, out=matrix)
@@ -148,22 +151,22 @@ class ErrorFeedback:
         gradients = [parameter.grad for parameter in self._parameters if parameter.grad is not None]
         assert len(gradients) == len(self._parameters), "a parameter without a gradient has been refused"
         _copy(gradients, self._values.pieces)
-        is_infinite = self._values.whole.isfinite().all().logical_not()
+        is_infinite = self._values.entries.isfinite().all().logical_not()
         if mean_over_workers(is_infinite.to(weight), self._context) > 0:
             for gradient in gradients:
                 gradient.fill_(torch.inf)
         elif weight > 0:
             factor = unit(weight)
-            self._values.whole.div_(factor).add_(self._error.whole)
+            self._values.entries.div_(factor).add_(self._error.entries)
             is_lossy = self._context.world_size > 1 and number >= self._settings.start_step
             if is_lossy:
-                self._error.whole.copy_(self._values.whole)
+                self._error.entries.copy_(self._values.entries)
                 self._lossy.exchange()
             else:
-                self._error.whole.zero_()
-                mean_over_workers(self._values.whole, self._context)
+                self._error.entries.zero_()
+                mean_over_workers(self._values.entries, self._context)
             self._errors_differ = self._owes = is_lossy
-            self._values.whole.mul_(factor)
+            self._values.entries.mul_(factor)
             _copy(self._values.pieces, gradients)
 
     @torch.no_grad()
@@ -171,17 +174,17 @@ class ErrorFeedback:
         """Set every worker's error to the mean of all. Then a single tensor says what is not sent yet, and any number of workers
         can continue with it. Collective."""
         if self._errors_differ:
-            mean_over_workers(self._error.whole, self._context)
+            mean_over_workers(self._error.entries, self._context)
             self._errors_differ = False
 
     def state_dict(self) -> dict[str, Tensor]:
         """The error, the same on all workers after `even_out`, and what the kind of compression remembers."""
-        return {"error": self._error.whole, **({} if self._lossy.state is None else {self._settings.kind: self._lossy.state})}
+        return {"error": self._error.entries, **({} if self._lossy.state is None else {self._settings.kind: self._lossy.state})}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         for name, values in self.state_dict().items():
             values.copy_(state[name])
-        self._errors_differ, self._owes = False, bool(self._error.whole.any())
+        self._errors_differ, self._owes = False, bool(self._error.entries.any())
 
 
 def mean_over_workers(values: Tensor, context: WorkerContext) -> Tensor:
@@ -197,9 +200,6 @@ def _copy(sources: Sequence[Tensor], targets: Sequence[Tensor]) -> None:
         target.copy_(source.view(target.shape))
 
 
-BLOCK = 1024
-
-
 class TopK:
     """Sends the entries of largest magnitude. Aji & Heafield 2017, "Sparse communication for distributed gradient descent"; Stich et
     al. 2018, "Sparsified SGD with memory".
@@ -213,7 +213,7 @@ class TopK:
     def __init__(self, share: float, values: Flat, error: Flat, context: WorkerContext) -> None:
         """The numbers of entries are multiples of BLOCK."""
         self._sent, self._context = max(1, round(share * BLOCK)), context
-        self._values, self._error = values.whole.view(-1, BLOCK), error.whole.view(-1, BLOCK)
+        self._values, self._error = values.entries.view(-1, BLOCK), error.entries.view(-1, BLOCK)
 
     def exchange(self) -> None:
         places = self._values.abs().topk(self._sent, sorted=False).indices

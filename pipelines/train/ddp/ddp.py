@@ -1,7 +1,7 @@
 """Strategy `ddp`: every worker computes the rows of its shards in one pass; gradients are all-reduced during the backward pass."""
 
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -20,7 +20,7 @@ from pipelines.train.optimizers import Update
 from pipelines.train.passes import Precision, loss_and_weight, seed, split
 from pipelines.train.step_clock import EXCHANGE, FORWARD
 from pipelines.train.step_statistics import FLAGS, Flags, StepResult
-from pipelines.train.strategy import Strategy
+from pipelines.train.strategy import OneOptimizer
 from pipelines.train.tree_all_reduce import TreeAllReduce
 from pipelines.train.workers import WorkerContext
 
@@ -31,7 +31,7 @@ which took about 3 % of a step's CPU time with 0.4 M and with 3 M parameters, on
 _SPARSE = "its gradient is sparse, which no optimizer here supports; set sparse=False"
 
 
-class DataParallel(Strategy):
+class DataParallel(OneOptimizer):
     """DistributedDataParallel whose gradients are divided by the weight of the global batch instead of averaged over workers.
 
     So the gradient is that of the global batch's mean loss, however its rows are divided among workers, even if one has none.
@@ -50,15 +50,14 @@ class DataParallel(Strategy):
         self._trained = [(name, parameter) for name, parameter in self.model.named_parameters() if parameter.requires_grad]
         self._feedback = (
             ErrorFeedback(self._compression, [parameter for _, parameter in self._trained], context)
-            if self._compression.has_memory
+            if self._compression.kind in ("powersgd", "topk")
             else None
         )
-        self._is_compressed = self._compression.kind != "none"
         self._loss = _TaskLoss(task, self.model, self._precision, context, runs_empty=self._synced)
         if settings.compile:
             self._loss.compile()  # with what comes before and after the network: augmentation, and the loss itself
         self._replicated: DistributedDataParallel | None = None
-        """Created at the first step, when the model's weights have been loaded."""
+        """Created at the first step, when the model's weights have been loaded; none for a single worker."""
         self._in_memory: TreeAllReduce | None = None
         """Sums gradients if all workers are on one machine without GPUs."""
         self._sums = torch.zeros(0)
@@ -72,31 +71,31 @@ class DataParallel(Strategy):
             self.model.train()
         # Of this worker: sum of losses, weight, rows, flags.
         self._sums = sums = torch.tensor([0.0, 0.0, row_count(batch), *flags.numbers()]).to(self._context.device, non_blocking=True)
-        *earlier, last = split(batch, self._settings.grad_accum_steps)
-        for rows in (*earlier, last):
-            with self._replicated.no_sync() if self._replicated and rows is not last else nullcontext():
+        passes = split(batch, self._settings.grad_accum_steps)
+        for rows in passes:
+            is_last = rows is passes[-1]  # whose backward pass also exchanges the gradients of all
+            with nullcontext() if is_last or not self._replicated else self._replicated.no_sync():
                 self.clock.enter(FORWARD)
                 loss, weight = (self._replicated or self._loss)(rows)
                 sums[:2] += torch.stack([loss.detach(), weight.detach()])
                 if self._replicated and not self._in_memory:  # whose sums are complete when the hook returns
                     self.clock.exchange_after_backward(loss)
-                if rows is last:
+                if is_last:
                     own_loss_sum = sums[0].clone()
                     # In memory, workers' sums are added up together with the last bucket of gradients: a message took a sixth of the CPU
                     # time of an MLP of 2 x 32.
                     sends = self._context.world_size > 1 and not self._in_memory
                     message = dist.all_reduce(sums, async_op=True) if sends else None
-                # The last backward pass also exchanges gradients.
                 self._update.backward(loss, averaged_over=1 if self._in_memory else self._context.world_size)
         self._check_gradients()
         if message:
             self.clock.enter(EXCHANGE)
             message.wait()
-        (loss_sum, weight, rows_of_all), flags_of_all = sums.double().split([3, FLAGS])
+        (loss_sum, weight, total_rows), flag_counts = sums.double().split([3, FLAGS])
         if self._feedback:
             self._feedback.reduce(weight, self._update.unit, number)
         norm = self._update.apply(rate, weight, compute_grad_norm)
-        return StepResult(norm, own_loss_sum, loss_sum, weight, rows_of_all, flags_of_all)
+        return StepResult(norm, own_loss_sum, loss_sum, weight, total_rows, flag_counts)
 
     def assign_shards(self, shard_counts: tuple[int, ...]) -> None:
         self.mesh = replace(self.mesh, shard_counts=shard_counts)
@@ -108,14 +107,11 @@ class DataParallel(Strategy):
         if self._feedback:
             self._feedback.even_out()
 
-    def average_weights(self) -> AbstractContextManager[None]:
-        return self._update.average_weights()
-
     def state_dict(self) -> dict[str, Any]:
-        return self._update.state_dict() | ({"compression": self._feedback.state_dict()} if self._feedback else {})
+        return super().state_dict() | ({"compression": self._feedback.state_dict()} if self._feedback else {})
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._update.load_state_dict(state)
+        super().load_state_dict(state)
         if self._feedback:
             self._feedback.load_state_dict(state["compression"])
 
@@ -125,7 +121,7 @@ class DataParallel(Strategy):
         on_cpu = self._context.device.type == "cpu"
         replicated = DistributedDataParallel(self._loss, gradient_as_bucket_view=True, bucket_cap_mb=_CPU_BUCKET_MB if on_cpu else None)
         replicated.broadcast_buffers = False  # `sync_buffers` does that, less often than every step
-        if self._is_compressed:
+        if self._compression.kind != "none":
             replicated.register_comm_hook(None, self.clock.time_hook(HOOKS[self._compression.kind]))
         elif on_cpu and (all_reduce := _all_reduce_in_memory(replicated, self._context)):
             self._in_memory = all_reduce
@@ -143,9 +139,9 @@ class DataParallel(Strategy):
             raise ConfigError(f"a parameter of shape {tuple(gradient.shape)}: {_SPARSE}")
         assert self._in_memory is not None
         self._in_memory.reduce([gradient], numbers=self._sums if bucket.is_last() else None)
-        done: torch.futures.Future[Tensor] = torch.futures.Future()
-        done.set_result(gradient)
-        return done
+        gradient_sum: torch.futures.Future[Tensor] = torch.futures.Future()
+        gradient_sum.set_result(gradient)
+        return gradient_sum
 
     def _check_gradients(self) -> None:
         for name, parameter in self._trained:

@@ -32,11 +32,6 @@ class Compression(Section):
     share: Annotated[float, Field(ge=0.001, le=0.5), OnlyWith(".kind", ("topk",))] = 0.01
     """For `topk`: share of the entries to send, of every 1,024 consecutive entries of the gradient, with 6 bytes each."""
 
-    @property
-    def has_memory(self) -> bool:
-        """Whether workers keep what they have not sent."""
-        return self.kind in ("powersgd", "topk")
-
 
 NamedCompression = Annotated[Compression, BeforeValidator(expand_kind)]
 

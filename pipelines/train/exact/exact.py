@@ -7,10 +7,8 @@ worker takes the same optimizer step. Nondeterministic layers and kernels are re
 """
 
 import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -26,7 +24,7 @@ from pipelines.train.optimizers import Update
 from pipelines.train.passes import Passes, copy_aligned, seed
 from pipelines.train.step_clock import EXCHANGE
 from pipelines.train.step_statistics import FLAGS, Flags, StepResult
-from pipelines.train.strategy import Strategy
+from pipelines.train.strategy import OneOptimizer
 from pipelines.train.workers import WorkerContext
 
 CUBLAS = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
@@ -93,7 +91,7 @@ def check_passes(model: nn.Module, buffers: ModelBuffers, run: Callable[[], Tens
             )
 
 
-class Exact(Strategy):
+class Exact(OneOptimizer):
     """Runs one pass per shard, and sums the shards' gradients in a fixed binary tree.
 
     Raises ConfigError for a layer or, before the first step, for a kernel that is not deterministic.
@@ -138,11 +136,11 @@ class Exact(Strategy):
             gradients.end(torch.cat([sums, own_flags, *self._buffers.changes(before)]))
             own_flags = torch.zeros_like(own_flags)
         self.clock.enter(EXCHANGE)
-        sums, flags_of_all, changes = gradients.wait().split([4, FLAGS, self._buffers.numel])
+        sums, flag_counts, changes = gradients.wait().split([4, FLAGS, self._buffers.numel])
         loss_sum, weight, rows, shards_with_rows = sums
         self._buffers.move(before, changes / shards_with_rows.clamp(min=1))
         norm = self._update.apply(rate, weight, compute_grad_norm)
-        return StepResult(norm, own_loss, loss_sum, weight, rows, flags_of_all)
+        return StepResult(norm, own_loss, loss_sum, weight, rows, flag_counts)
 
     def assign_shards(self, shard_counts: tuple[int, ...]) -> None:
         self.mesh = replace(self.mesh, shard_counts=shard_counts)
@@ -157,15 +155,6 @@ class Exact(Strategy):
     def sync_buffers(self) -> None:
         """Only check: buffers are equal after every step. Raises ConfigError if one is not the same tensor as at the start."""
         self._buffers.check_in_place()
-
-    def average_weights(self) -> AbstractContextManager[None]:
-        return self._update.average_weights()
-
-    def state_dict(self) -> dict[str, Any]:
-        return self._update.state_dict()
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._update.load_state_dict(state)
 
     def close(self) -> None:
         if self._gradients is not None:

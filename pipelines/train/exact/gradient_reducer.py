@@ -136,7 +136,6 @@ class GradientReducer:
         return vector_sum
 
     def _gradient_hook(self, bucket: int, index: int, parameter: Tensor) -> None:
-        """The hook that autograd calls when a parameter's gradient is complete."""
         if self._is_last_pass:
             self._take(bucket, index)
 

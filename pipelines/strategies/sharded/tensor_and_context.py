@@ -1,4 +1,4 @@
-"""The degrees of `train.strategy`: what a task supports, the workers as torch's device mesh, and layers and tokens that workers divide.
+"""Layers and tokens that workers divide, by the degrees `tensor` and `context`; the degrees that a task supports, and torch's device mesh.
 
 Tensor parallelism: several workers compute a layer together, by torch's `parallelize_module`, as the task's plan divides it.
 Context parallelism: workers divide the tokens of each row, and send each other keys and values for attention.
@@ -33,6 +33,11 @@ from pipelines.strategies.sharded.settings import Degrees, Settings, divisors
 from pipelines.tasks.base import Task
 from pipelines.tasks.model_parallel import Divisible, LayerPlan, OverTokens, Tokens
 from pipelines.train.workers import COLLECTIVE_SHARE, WorkerContext
+
+_TOKEN = 2
+"""The dimension of tokens in keys and values."""
+DATA_PARALLEL = ("replicate", "shard")
+"""The degrees whose workers compute different rows; any model supports them."""
 
 
 def divide(model: nn.Module, plan: Mapping[str, LayerPlan], mesh: DeviceMesh) -> None:
@@ -116,10 +121,6 @@ def _match_layers(model: nn.Module, plan: Mapping[str, LayerPlan]) -> Iterator[t
         yield from ((name, module, split) for name, module in model.named_modules() if fnmatchcase(name, pattern))
 
 
-_TOKEN = 2
-"""The dimension of tokens in keys and values."""
-
-
 class DividedTokens(Tokens):
     """This worker's part of each row's tokens: a part from the first half, and the one as far from the end."""
 
@@ -189,10 +190,6 @@ class Division:
     def _set_tokens(self, tokens: Tokens) -> None:
         for module in self._modules:
             module.tokens = tokens
-
-
-DATA_PARALLEL = ("replicate", "shard")
-"""The degrees whose workers compute different rows; any model supports them."""
 
 
 def check_degrees(settings: Train, task: Task, model: nn.Module) -> None:

@@ -1,5 +1,5 @@
-"""Watches the workers from the driver: prints progress, forwards interrupts, restarts them without machines that are taken away, explains
-what ended them. After a death, Ray restarts the group by itself, as often as train.max_failures says.
+"""Watches the workers from the driver: prints progress, forwards interrupts, goes on without machines that are slow or taken away, and
+explains what ended the training. After a death it only hears of the new group: Ray Train starts it, as `ray_trainer` has configured it.
 
 Whoever runs the cluster tells Ray that a machine, such as a spot instance, is about to be taken away, as `ray drain-node` and its
 autoscaler do. Ray Train's own watcher is an actor that uses a core's hundredth all the time, and its answer a barrier of all workers; the
@@ -43,7 +43,7 @@ LEAVE_SECONDS = 120.0
 """Time for the workers to save and stop after SIGTERM, which SIGKILL usually follows. After SIGINT somebody is there to end the wait."""
 
 
-def train_through_restarts(
+def train_without_lost_machines(
     config: Config, version: Version, run: TrainingRun, directory: RunDirectory, progress: TrainingProgress, **worker_arguments: Any
 ) -> dict[str, Any]:
     """Return rank 0's result. A group that is slowed by machines, or is about to lose some, saves, and starts again without them."""
@@ -80,13 +80,6 @@ def watch(
     training, or Ray's own error.
     """
     answer: dict[str, Any] = {}
-
-    def fit() -> None:  # not in the main thread, where Ray would handle SIGINT itself and leave no time to save
-        try:
-            answer["value"] = trainer.fit().return_value  # type: ignore[attr-defined]  # Ray's types are those of Train v1
-        except BaseException as error:  # raised in the main thread
-            answer["error"] = error
-
     interrupt = FirstSignal()
 
     def take(number: int, frame: FrameType | None) -> None:
@@ -94,9 +87,9 @@ def watch(
         if interrupt.take(number) and is_second:
             raise SystemExit(128 + number)
 
-    if trainer.scaling_config.elasticity_enabled:  # type: ignore[attr-defined]  # as above
+    if trainer.scaling_config.elasticity_enabled:  # type: ignore[attr-defined]  # Ray's types are those of Train v1
         polls = (_watch_machines(trainer, directory).poll, *polls)
-    thread = Thread(target=fit, name="ray-train", daemon=True)
+    thread = Thread(target=_fit, args=(trainer, answer), name="ray-train", daemon=True)
     try:
         with handle_signals(take):
             thread.start()
@@ -115,6 +108,15 @@ def watch(
         raise failure
     value: dict[str, Any] = answer["value"]
     return value
+
+
+def _fit(trainer: Trainer, answer: dict[str, Any]) -> None:
+    """Put what rank 0 returned, or what was raised, into `answer`. Not in the main thread, where Ray would handle SIGINT itself and leave
+    no time to save."""
+    try:
+        answer["value"] = trainer.fit().return_value  # type: ignore[attr-defined]  # as above
+    except BaseException as error:  # raised in the main thread
+        answer["error"] = error
 
 
 def _show(directory: RunDirectory, progress: TrainingProgress) -> None:
@@ -205,7 +207,8 @@ class Preemption:
     def __init__(self, directory: RunDirectory, say: Callable[[str], None]) -> None:
         self._directory, self._say = directory, say
         self._last_poll = 0.0
-        self.nodes: tuple[str, ...] = ()  # Ray's ids of the machines on which workers ran when they were asked to stop
+        self.nodes: tuple[str, ...] = ()
+        """Ray's ids of the machines on which workers ran when they were asked to stop."""
 
     def poll(self) -> None:
         """Ask Ray, if that is due. A failure is logged, and ends no training: the next poll tries again."""
