@@ -371,3 +371,5 @@ def _doubts(label: dict[str, Any], grid: VolumeGrid, unread: int) -> list[str]:
 
 
 DRAFTERS = (draft_masks, draft_volumes)
+UNREADABLE = dict.fromkeys((".dcm", ".mha", ".mhd", ".nrrd", ".mgz"), "the encoder volume reads NIfTI; convert the volumes to .nii.gz")
+"""What to do with other volumes, by the endings of their files."""

@@ -1,4 +1,8 @@
-"""The files of a path by kind, of which names and sizes are read only; and files of one kind as a table of bytes."""
+"""The files of a path by kind, of which names and sizes are read only; and files of one kind as a table of bytes.
+
+What slices read is told by their modules `draft`: tables by the endings in `TABLE_KINDS`, archives by those in `ARCHIVE_READERS`,
+recordings and the like by those in `MEDIA_ENDINGS`; and what no encoder of theirs reads, by `UNREADABLE`.
+"""
 
 import os
 import re
@@ -15,19 +19,13 @@ from pipelines.errors import ConfigError
 Item = TypeVar("Item")
 
 IMAGES = (".png", ".jpg", ".jpeg")
-RECORDINGS = (".wav",)
-ARCHIVES = (".tar", ".tar.gz", ".tar.bz2", ".tar.zst")
 DOCUMENTS = (".txt", ".text", ".md", ".rst")
-TABLES = (
-    *(".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".parquet", ".pq", ".orc", ".avro"),
-    *(".xlsx", ".xlsm", ".xls", ".sqlite", ".sqlite3", ".db"),
-)
-UNREADABLE = {
+_TABLES = (".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".parquet", ".pq", ".orc", ".avro", ".xls")
+_UNREADABLE = {
     **dict.fromkeys((".gif", ".bmp", ".tif", ".tiff", ".webp", ".heic"), "the encoder image reads PNG and JPEG; convert the images to PNG"),
-    **dict.fromkeys((".flac", ".mp3", ".ogg", ".m4a", ".aiff"), "the encoder log_mel reads WAV; convert the recordings to WAV"),
-    **dict.fromkeys((".dcm", ".mha", ".mhd", ".nrrd", ".mgz"), "the encoder volume reads NIfTI; convert the volumes to .nii.gz"),
     **dict.fromkeys((".zip", ".7z", ".rar", ".tgz"), "the archives that can be read are .tar and .tar.gz; unpack it, and name its folder"),
 }
+"""What to do with files that are no table and that nothing reads, by their endings."""
 _COMPRESSED = (".gz", ".bz2", ".zst")
 _ABOUT = ("readme", "license", "licence", "citation", "changelog", "attribution", "thumbs.db")
 """Beginnings of the names of files about the data, in lower case."""
@@ -92,6 +90,30 @@ class FolderContents:
 def is_file_type(ending: str) -> bool:
     """Whether an ending names a kind of file, and not a number or a checksum, as the names of mails and posts have them."""
     return bool(re.fullmatch(r"(\.[a-z][a-z0-9]{0,6})+", ending))
+
+
+def table_endings() -> set[str]:
+    """The endings of files that are tables."""
+    return {*_TABLES, *(ending for kinds in _of_slices("TABLE_KINDS", ()) for kind in kinds for ending in kind.endings)}
+
+
+def endings_besides_text() -> set[str]:
+    """The endings of files that are surely no text to be read: those of media, tables, archives, and what nothing reads."""
+    media = (ending for endings in _of_slices("MEDIA_ENDINGS", ()) for ending in endings)
+    return {*IMAGES, *media, *table_endings(), *_archive_readers(), *_unreadable()}
+
+
+def _unreadable() -> dict[str, str]:
+    return {ending: remedy for remedies in (_UNREADABLE, *_of_slices("UNREADABLE", {})) for ending, remedy in remedies.items()}
+
+
+def _archive_readers() -> dict[str, Callable[[str, Sequence[str]], "SampledFiles | None"]]:
+    return {ending: read for readers in reversed(_of_slices("ARCHIVE_READERS", {})) for ending, read in readers.items()}
+
+
+def _of_slices(name: str, default: Any) -> list[Any]:
+    """The values of a name in slices' modules `draft`."""
+    return [getattr(module, name, default) for module in slice_modules("draft").values()]
 
 
 def refuse_equal_names(path: str, files: Iterable[tuple[str, FoundFile]]) -> None:
@@ -179,13 +201,10 @@ def find_file_table(contents: FolderContents, kind: str, endings: Sequence[str])
     """The table of the files with these endings. None if few files have one. Raises ConfigError if there are others beside them, or most
     files are of a format that no encoder reads."""
     ending, count = Counter(file.ending for file in contents.files).most_common(1)[0]
-    if ending in UNREADABLE and count > len(contents.files) / 2:
-        raise ConfigError(f"{contents.path}: {show_count(count, 'file')} of {ending}, but {UNREADABLE[ending]}")
-    if len(contents.files) == 1:
-        for readers in (getattr(module, "ARCHIVE_READERS", {}) for module in slice_modules("draft").values()):
-            if read := readers.get(contents.files[0].ending):
-                table: SampledFiles | None = read(contents.place(contents.files[0]), endings)
-                return table
+    if (remedy := _unreadable().get(ending)) and count > len(contents.files) / 2:
+        raise ConfigError(f"{contents.path}: {show_count(count, 'file')} of {ending}, but {remedy}")
+    if len(contents.files) == 1 and (read := _archive_readers().get(ending)):
+        return read(contents.place(contents.files[0]), endings)
     files = contents.select_endings(endings)
     if contents.is_file or 4 * len(files) < len(contents.files):
         return None

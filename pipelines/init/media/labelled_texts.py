@@ -37,7 +37,6 @@ from pipelines.init.media.class_folders import (
 )
 from pipelines.init.media.folder_contents import (
     DOCUMENTS,
-    TABLES,
     FolderContents,
     FoundFile,
     SampledFiles,
@@ -45,6 +44,7 @@ from pipelines.init.media.folder_contents import (
     is_file_type,
     list_contents,
     spread,
+    table_endings,
 )
 from pipelines.init.media.text_files import Beginning, check_lines, choose_group, group_by_split, is_tabular, read_beginning, text_path
 
@@ -181,7 +181,8 @@ def draft_sentences(request: Request) -> Draft | None:
     """Draft the config for lines of a label and a sentence. None if no file has such lines."""
     contents = list_contents(request.data)
     files = _files_of_set(contents) if contents.is_file else contents.files
-    if any(file.ending in TABLES for file in files):
+    no_texts = table_endings()
+    if any(file.ending in no_texts for file in files):
         return None
     beginnings = {file: read_beginning(contents.place(file), file.bytes, 2**20) for file in files[:20]}
     places = {file: _label_place(beginning) for file, beginning in beginnings.items() if beginning}
