@@ -84,7 +84,7 @@ def init(data: str | Path, target: str = "", output: str | Path = "", rehearse: 
             plain_values,
             write_config,
         )
-        from pipelines.rehearsal.draft_trial import Rehearsal
+        from pipelines.rehearsal.rehearsal import Rehearsal
 
         output = config_path(data, output)
         check_output(output)

@@ -1,4 +1,4 @@
-"""Has a process try a draft, and says what came of it."""
+"""Has a process try a draft with ETL, and says what came of it."""
 
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -16,6 +16,7 @@ from pipelines.rehearsal.process import RehearsalProcess, RehearsalRequest, Rehe
 from pipelines.rehearsal.sampled_tables import SampledTables, sample_tables, use_samples
 
 MOST_REASONS = 3
+_RECORD_CHARACTERS = 80
 _PARTIAL_SLACK = 3.0
 """How many times the permitted share of refused rows a part of the rows may have: its first lines and its last ones are the worst."""
 
@@ -66,7 +67,10 @@ class Rehearsal:
                 f"{self._origin} is not written, since ETL would refuse {share}; mend the data, or write a config by hand, with "
                 "source.max_quarantined:\n" + "\n".join(_refusal_lines(result))
             )
-        return tuple(_outcome_lines(result, sent.sampled))
+        if sent.sampled.unread:
+            tables = ", ".join(sent.sampled.unread)
+            return (f"ETL takes the rows of {tables}, which are too many to be tried; the query and its columns were checked",)
+        return tuple(f"ETL refuses {line}" for line in _refusal_lines(result))
 
     def _begin(self, values: Mapping[str, Any]) -> _SentDraft:
         """Have ETL try a config on a sample of its data."""
@@ -106,22 +110,12 @@ def _naming_draft(origin: str) -> Iterator[None]:
         raise type(error)(f"the draft of {origin} is not written, since ETL or training would refuse it: {error}") from error
 
 
-def _outcome_lines(result: RehearsalResult, sampled: SampledTables) -> list[str]:
-    if sampled.unread:
-        return [
-            f"ETL takes the rows of {', '.join(sampled.unread)}, which are too many to be tried; the query and its columns were checked"
-        ]
-    return [f"ETL refuses {line}" for line in _refusal_lines(result)]
-
-
 def _refusal_lines(result: RehearsalResult) -> list[str]:
-    """A line for each of the most frequent reasons."""
+    """A line for each of the most frequent reasons, with the beginning of a record."""
     by_frequency = sorted(result.refused.items(), key=lambda item: (-item[1], item[0]))
-    lines = [f"{count:,} of {result.rows:,} rows tried: {reason}{_sample(result, reason)}" for reason, count in by_frequency[:MOST_REASONS]]
+    lines = []
+    for reason, count in by_frequency[:MOST_REASONS]:
+        beginning = "".join(letter if letter.isprintable() else " " for letter in result.samples.get(reason, "")[:_RECORD_CHARACTERS])
+        lines.append(f"{count:,} of {result.rows:,} rows tried: {reason}{f', such as {beginning}' if beginning else ''}")
     rarer = by_frequency[MOST_REASONS:]
     return [*lines, f"{sum(count for _, count in rarer):,} for {len(rarer):,} other reasons"] if rarer else lines
-
-
-def _sample(result: RehearsalResult, reason: str) -> str:
-    record = result.samples.get(reason, "")
-    return f", such as {''.join(letter if letter.isprintable() else ' ' for letter in record[:80])}" if record else ""
