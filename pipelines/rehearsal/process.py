@@ -21,7 +21,7 @@ from typing import Any
 import pipelines
 
 MOST_SECONDS = 180.0
-"""Of a trial; a busy machine may take a minute."""
+"""Of a rehearsal; a busy machine may take a minute."""
 _SPARK_ARGUMENTS = "--master local[1] --conf spark.sql.codegen.wholeStage=false --conf spark.ui.enabled=false pyspark-shell"
 """One task at a time needs one Python worker, and generated code would be compiled for a few rows."""
 _JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"

@@ -36,7 +36,7 @@ class _SentDraft:
 
 
 class Rehearsal:
-    """The trial of a draft by a process that waits for it; `origin` is the draft's file, for messages."""
+    """The rehearsal of a draft by a process that waits for it; `origin` is the draft's file, for messages."""
 
     def __init__(self, process: RehearsalProcess, origin: str) -> None:
         self._process = process

@@ -35,7 +35,7 @@ Write = Callable[[str, Path], None]
 
 @dataclass(frozen=True)
 class SampledTables:
-    """Where a trial reads the tables of a config."""
+    """Where a rehearsal reads the tables of a config."""
 
     paths: Mapping[str, str]
     """The path of the sample of each table that is not read whole."""
