@@ -64,21 +64,23 @@ def read_delimited(paths: list[str], data: str, is_sure: bool, skip: int | None 
     no part of it; None if that is to be found out.
 
     Raises SourceError for files without rows, of several encodings, with many broken records, or with different columns."""
-    read = even_files(paths)
-    most_bytes = most_bytes_per_file(read)
-    samples = {path: sample_text(path, most_bytes) for path in read}
+    sampled_paths = even_files(paths)
+    most_bytes = most_bytes_per_file(sampled_paths)
+    samples = {path: sample_text(path, most_bytes) for path in sampled_paths}
     for path, sample in samples.items():
         if not sample.data.strip():
             raise SourceError(f"{path} is empty; give a file that has rows")
-    first = samples[read[0]]
-    beginning = first if first.is_complete else sample_beginning(read[0], BEGINNING_BYTES)
-    encoding = find_encoding(first.data, read[0])
+    first = samples[sampled_paths[0]]
+    beginning = first if first.is_complete else sample_beginning(sampled_paths[0], BEGINNING_BYTES)
+    encoding = find_encoding(first.data, sampled_paths[0])
     dialect, first_records = find_dialect(beginning.data, encoding, is_cut=not beginning.is_complete, skip=skip or 0)
     if not is_sure and not dialect.divides:
         return None
-    layout = find_layout(dialect, first_records, read[0], skip)
+    layout = find_layout(dialect, first_records, sampled_paths[0], skip)
     if dialect.encoding in GUESSED:
-        layout = replace(layout, doubts=(*layout.doubts, _doubt_of_encoding(samples[read[0]].data, read[0], dialect.encoding)))
+        layout = replace(
+            layout, doubts=(*layout.doubts, _doubt_of_encoding(samples[sampled_paths[0]].data, sampled_paths[0], dialect.encoding))
+        )
     if layout.dialect.comment:
         layout = replace(layout, doubts=(*layout.doubts, _doubt_of_comments(samples.values(), layout.dialect)))
     if dialect.is_multiline:  # a piece may begin inside of a quoted value
@@ -86,12 +88,12 @@ def read_delimited(paths: list[str], data: str, is_sure: bool, skip: int | None 
         samples |= {path: sample_beginning(path, most_bytes, dialect.quote) for path in partial}
     for path, sample in samples.items():
         if (encoding := find_encoding(sample.data, path)) not in (dialect.encoding, "utf-8"):
-            raise SourceError(f"{path} is {encoding}, and {read[0]} {dialect.encoding}; save all files in one encoding")
+            raise SourceError(f"{path} is {encoding}, and {sampled_paths[0]} {dialect.encoding}; save all files in one encoding")
     cells = {path: _read_cells(sample, layout, path) for path, sample in samples.items()}
     _check_columns(cells)
-    is_complete = len(read) == len(paths) and all(sample.is_complete for sample in samples.values())
+    is_complete = len(sampled_paths) == len(paths) and all(sample.is_complete for sample in samples.values())
     read_rows = sum(len(part.table) / samples[path].share for path, part in cells.items())
-    return _table(cells, layout, data, round(read_rows * len(paths) / len(read)), is_complete)
+    return _table(cells, layout, data, round(read_rows * len(paths) / len(sampled_paths)), is_complete)
 
 
 def _doubt_of_encoding(data: bytes, path: str, encoding: str) -> str:

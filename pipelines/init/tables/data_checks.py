@@ -139,10 +139,10 @@ def missing_value_doubts(columns: Sequence[ColumnFacts], feature_names: Collecti
         if column.kind != "number" or column.distinct < 3:
             continue
         for mark in (column.numbers[0], column.numbers[-1]):
-            others = column.numbers[column.numbers != mark]
-            share = 1 - len(others) / len(column.numbers)
-            gap = min(abs(mark - others[0]), abs(mark - others[-1]))
-            is_far = gap >= others[-1] - others[0] or (mark < 0 <= others[0])
+            unmarked = column.numbers[column.numbers != mark]
+            share = 1 - len(unmarked) / len(column.numbers)
+            gap = min(abs(mark - unmarked[0]), abs(mark - unmarked[-1]))
+            is_far = gap >= unmarked[-1] - unmarked[0] or (mark < 0 <= unmarked[0])
             if is_far and abs(mark) >= _LEAST_MARK and mark == int(mark) and share >= _LEAST_MARKED:
                 name = column.name
                 impute = ", and its feature impute: median" if name in feature_names else ""

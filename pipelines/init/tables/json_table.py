@@ -66,13 +66,13 @@ class _Records(NamedTuple):
 
 def read_json(paths: list[str], data: str) -> SampledTable:
     """The table. Raises SourceError for files without records, and for many that are none."""
-    read = _read_records(paths, data)
-    fields = list(_flatten((), read.records))
+    sample = _read_records(paths, data)
+    fields = list(_flatten((), sample.records))
     raw_names = [".".join(field.path) for field in fields]
     new_names = tensor_column_names(raw_names)
-    typed = {field.path: _type(name, field, read.is_complete) for name, field in zip(new_names, fields, strict=True)}
+    typed = {field.path: _type(name, field, sample.is_complete) for name, field in zip(new_names, fields, strict=True)}
     read_columns = {path: column for path, column in typed.items() if column.ddl not in NO_TYPES}
-    flags = {"multiLine": True} if read.is_document else {}
+    flags = {"multiLine": True} if sample.is_document else {}
     doubts = [doubt for name, field in zip(raw_names, fields, strict=True) if (doubt := _doubt_of_spellings(name, field))]
     if constants := [
         name
@@ -87,23 +87,23 @@ def read_json(paths: list[str], data: str) -> SampledTable:
     return SampledTable(
         {"format": "json", "path": data, "schema": schema, **({"options": flags} if flags else {})},
         [ColumnFacts(column) for column in typed.values()],
-        read.all_rows,
-        read.is_complete,
+        sample.all_rows,
+        sample.is_complete,
         select=selecting_query({column.name: ".".join(map(sql_name, path)) for path, column in read_columns.items()}),
-        broken=read.broken,
+        broken=sample.broken,
         doubts=tuple(doubts),
         raw_names=dict(zip(new_names, raw_names, strict=True)),
-        file_rows=read.file_rows,
+        file_rows=sample.file_rows,
     )
 
 
 def _read_records(paths: list[str], data: str) -> _Records:
     """The records of samples. Raises SourceError for files without records, and for many that are none."""
-    read = even_files(paths)
+    sampled_paths = even_files(paths)
     records, file_rows, rows, broken = list[dict[str, Any]](), list[int](), 0.0, 0
-    is_complete, is_document = len(read) == len(paths), False
-    for path in read:
-        sample = sample_text(path, most_bytes_per_file(read))
+    is_complete, is_document = len(sampled_paths) == len(paths), False
+    for path in sampled_paths:
+        sample = sample_text(path, most_bytes_per_file(sampled_paths))
         if find_encoding(sample.data, path) != "utf-8":
             raise SourceError(f"{path} is not UTF-8, which JSON is; save it as UTF-8")
         is_document = sample.data.lstrip()[:1] == b"["
@@ -121,7 +121,7 @@ def _read_records(paths: list[str], data: str) -> _Records:
     share = broken / (len(records) + broken)
     if share > MOST_BROKEN:
         raise SourceError(f"{data}: {100 * share:.0f} % of the lines are no JSON objects; mend the file, or give one of JSON lines")
-    return _Records(records, tuple(file_rows), round(rows * len(paths) / len(read)), share, is_complete, is_document)
+    return _Records(records, tuple(file_rows), round(rows * len(paths) / len(sampled_paths)), share, is_complete, is_document)
 
 
 def has_json(path: str) -> bool:
