@@ -1,8 +1,8 @@
 """Has a process try a draft with ETL, and says what came of it."""
 
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,10 +30,6 @@ class _SentDraft:
     folder: Path
     """Of the dataset version."""
 
-    def is_same_dataset(self, values: Mapping[str, Any]) -> bool:
-        """Whether ETL would do the same for this config."""
-        return all(self.values[section] == values[section] for section in ("source", "dataset"))
-
 
 class Rehearsal:
     """The rehearsal of a draft by a process that waits for it; `origin` is the draft's file, for messages."""
@@ -52,12 +48,14 @@ class Rehearsal:
         """Try the config, given as plain values, unless one of the same data was announced, and return what is to be said of the outcome.
 
         Raises the LockstepError with which ETL or training would refuse it, and SourceError if they would refuse too many rows."""
-        with _naming_draft(self._origin):
-            if self._sent and not self._sent.is_same_dataset(values):
+        try:
+            if self._sent and any(self._sent.values[section] != values[section] for section in ("source", "dataset")):
                 self._process.receive()
                 self._sent = None
             sent = self._sent or self._begin(values)
             result = self._check(values, sent)
+        except LockstepError as error:
+            raise type(error)(f"the draft of {self._origin} is not written, since ETL or training would refuse it: {error}") from error
         if result.unavailable:
             return (f"the draft was not tried with ETL, since {result.unavailable}",)
         limit = self._read(values).source.max_quarantined * (1 if sent.sampled.is_complete else _PARTIAL_SLACK)
@@ -99,15 +97,6 @@ class Rehearsal:
     def _read(self, values: Mapping[str, Any]) -> Config:
         """The config of plain values, which parsing changes."""
         return with_absolute_paths(parse(deepcopy(dict(values)), self._origin), home())
-
-
-@contextmanager
-def _naming_draft(origin: str) -> Iterator[None]:
-    """Names the draft in what refuses it."""
-    try:
-        yield
-    except LockstepError as error:
-        raise type(error)(f"the draft of {origin} is not written, since ETL or training would refuse it: {error}") from error
 
 
 def _refusal_lines(result: RehearsalResult) -> list[str]:

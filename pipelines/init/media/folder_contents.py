@@ -87,6 +87,21 @@ class FolderContents:
         return tuple(file for file in self.files if file.ending in endings)
 
 
+@dataclass(frozen=True)
+class SampledFiles:
+    """A table with `path` and `content`, and a sample of its files."""
+
+    settings: Mapping[str, Any]
+    """The table in the config."""
+    files: tuple[FoundFile, ...]
+    sample: tuple[FoundFile, ...]
+    read: Callable[[FoundFile], bytes]
+    """The content of a file of the sample."""
+    condition: str = ""
+    """SQL for the rows that are of this kind; empty if all are."""
+    assumptions: tuple[str, ...] = ()
+
+
 def is_file_type(ending: str) -> bool:
     """Whether an ending names a kind of file, and not a number or a checksum, as the names of mails and posts have them."""
     return bool(re.fullmatch(r"(\.[a-z][a-z0-9]{0,6})+", ending))
@@ -107,7 +122,7 @@ def _unreadable() -> dict[str, str]:
     return {ending: remedy for remedies in (_UNREADABLE, *_of_slices("UNREADABLE", {})) for ending, remedy in remedies.items()}
 
 
-def _archive_readers() -> dict[str, Callable[[str, Sequence[str]], "SampledFiles | None"]]:
+def _archive_readers() -> dict[str, Callable[[str, Sequence[str]], SampledFiles | None]]:
     return {ending: read for readers in reversed(_of_slices("ARCHIVE_READERS", {})) for ending, read in readers.items()}
 
 
@@ -180,21 +195,6 @@ def _files(path: str, below: str = "") -> Iterator[FoundFile]:
                     yield from _files(path, name)
             elif entry.is_file():
                 yield FoundFile(name, entry.stat().st_size)
-
-
-@dataclass(frozen=True)
-class SampledFiles:
-    """A table with `path` and `content`, and a sample of its files."""
-
-    settings: Mapping[str, Any]
-    """The table in the config."""
-    files: tuple[FoundFile, ...]
-    sample: tuple[FoundFile, ...]
-    read: Callable[[FoundFile], bytes]
-    """The content of a file of the sample."""
-    condition: str = ""
-    """SQL for the rows that are of this kind; empty if all are."""
-    assumptions: tuple[str, ...] = ()
 
 
 def find_file_table(contents: FolderContents, kind: str, endings: Sequence[str]) -> SampledFiles | None:

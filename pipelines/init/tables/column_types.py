@@ -29,6 +29,7 @@ from pipelines.init.tables.sql import sql_name
 _WHOLE = r"^[+-]?[0-9]+$"
 _FRACTION = r"^[ \t]*[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[ \t]*$"
 _LEADING_ZERO = r"^[+-]?0[0-9]"
+"""As postal codes have it."""
 _MAY_BE_THOUSANDS = r"^[1-9][0-9]{0,2}(?:\.[0-9]{3})+$|^[0-9]{1,3}$"
 _BOOLEAN = r"^(?i:true|false)$"
 _HALF = 0.5

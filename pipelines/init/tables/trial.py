@@ -128,17 +128,7 @@ def try_models(
             return None
         folds = list(_folds(rows, time, group, target.has_rare_class))
         held_out = np.concatenate([test for _, test in folds])
-        predicted, untried = dict[str, np.ndarray](), list[str]()
-        for model in models:
-            if model.one_number_only and target.further:
-                untried.append(model.one_number_only)
-                continue
-            try:
-                parts = [model.fit(replace(inputs, train=train), true[train], test, target.has_classes) for train, test in folds]
-            except ImportError:
-                untried.append(model.without_library)
-                continue
-            predicted[model.name] = np.concatenate(parts)
+        predicted, untried = _predict_held_out(models, inputs, true, folds, target)
     units = np.arange(len(held_out)) if group is None else group.codes[rows][held_out]
     preferred = next((model.name for model in models if model.is_preferred and model.name in predicted), "")
     trial = _compare(predicted, preferred, true[held_out], target, units)
@@ -146,7 +136,7 @@ def try_models(
         return None
     fit_penalty = next(model.fit_penalty for model in models if model.name == trial.choice)
     penalty = fit_penalty(inputs, true) if fit_penalty and not target.has_classes else 0.0
-    return replace(trial, penalty=penalty, untried=tuple(untried))
+    return replace(trial, penalty=penalty, untried=untried)
 
 
 def _trial_rows(target: TargetChoice, columns: int) -> tuple[np.ndarray, np.ndarray]:
@@ -173,6 +163,28 @@ def _trial_rows(target: TargetChoice, columns: int) -> tuple[np.ndarray, np.ndar
         is_frequent = has_enough[numbers]
         rows, true = rows[is_frequent], (np.cumsum(has_enough) - 1)[numbers[is_frequent]]
     return rows, true
+
+
+def _predict_held_out(
+    models: Sequence[TrialModel],
+    inputs: TrialInputs,
+    true: np.ndarray,
+    folds: Sequence[tuple[np.ndarray, np.ndarray]],
+    target: TargetChoice,
+) -> tuple[dict[str, np.ndarray], tuple[str, ...]]:
+    """Predictions by model, fold after fold, and why other models were not tried."""
+    predicted, untried = dict[str, np.ndarray](), list[str]()
+    for model in models:
+        if model.one_number_only and target.further:
+            untried.append(model.one_number_only)
+            continue
+        try:
+            parts = [model.fit(replace(inputs, train=train), true[train], test, target.has_classes) for train, test in folds]
+        except ImportError:
+            untried.append(model.without_library)
+            continue
+        predicted[model.name] = np.concatenate(parts)
+    return predicted, tuple(untried)
 
 
 def _compare(predicted: dict[str, np.ndarray], preferred: str, true: np.ndarray, target: TargetChoice, units: np.ndarray) -> Trial | None:
