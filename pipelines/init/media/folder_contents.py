@@ -109,24 +109,24 @@ def is_file_type(ending: str) -> bool:
 
 def table_endings() -> set[str]:
     """The endings of files that are tables."""
-    return {*_TABLES, *(ending for kinds in _of_slices("TABLE_KINDS", ()) for kind in kinds for ending in kind.endings)}
+    return {*_TABLES, *(ending for kinds in _slice_values("TABLE_KINDS", ()) for kind in kinds for ending in kind.endings)}
 
 
 def endings_besides_text() -> set[str]:
     """The endings of files that are surely no text to be read: those of media, tables, archives, and what nothing reads."""
-    media = (ending for endings in _of_slices("MEDIA_ENDINGS", ()) for ending in endings)
+    media = (ending for endings in _slice_values("MEDIA_ENDINGS", ()) for ending in endings)
     return {*IMAGES, *media, *table_endings(), *_archive_readers(), *_unreadable()}
 
 
 def _unreadable() -> dict[str, str]:
-    return {ending: remedy for remedies in (_UNREADABLE, *_of_slices("UNREADABLE", {})) for ending, remedy in remedies.items()}
+    return {ending: remedy for remedies in (_UNREADABLE, *_slice_values("UNREADABLE", {})) for ending, remedy in remedies.items()}
 
 
 def _archive_readers() -> dict[str, Callable[[str, Sequence[str]], SampledFiles | None]]:
-    return {ending: read for readers in reversed(_of_slices("ARCHIVE_READERS", {})) for ending, read in readers.items()}
+    return {ending: read for readers in reversed(_slice_values("ARCHIVE_READERS", {})) for ending, read in readers.items()}
 
 
-def _of_slices(name: str, default: Any) -> list[Any]:
+def _slice_values(name: str, default: Any) -> list[Any]:
     """The values of a name in slices' modules `draft`."""
     return [getattr(module, name, default) for module in slice_modules("draft").values()]
 
