@@ -50,7 +50,7 @@ class _Field(NamedTuple):
 
 
 class _Records(NamedTuple):
-    """What the samples of some files hold."""
+    """The records in samples of some files."""
 
     records: list[dict[str, Any]]
     file_rows: tuple[int, ...]
