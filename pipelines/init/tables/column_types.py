@@ -18,7 +18,6 @@ from pipelines.init.tables.number_formats import (
     DECIMAL_POINT,
     MAY_BE_A_NUMBER,
     MOST_WRONG,
-    NumberReading,
     find_mixed_units,
     find_unit_words,
     read_numbers,
@@ -188,6 +187,7 @@ def as_text(column: TypedColumn) -> TypedColumn:
 
 
 def _number(name: str, texts: pa.Array, filled: pa.Array, is_complete: bool, hints: Collection[str]) -> TextReading | None:
+    """The column of whole numbers, of those with fractions, or of those of a form, and what is assumed of it; None if it has no numbers."""
     if share_of_looks(filled, _WHOLE) == 1:
         if share_of_looks(filled, _LEADING_ZERO):
             return None  # postal codes, which are no quantities
@@ -206,12 +206,8 @@ def _number(name: str, texts: pa.Array, filled: pa.Array, is_complete: bool, hin
             are = f"{len(wrong):,} of {len(filled):,} values {verb_for(len(wrong))}"
             doubt = f"{name} is a number, though {are} none, such as {wrong[0].as_py()[:40]!r}; records with them are refused"
         return TextReading(TypedColumn(name, "double", numbers, doubt=doubt), DECIMAL_POINT)
-    reading = read_numbers(filled, hints)
-    return _number_of_form(name, texts, filled, reading) if reading else None
-
-
-def _number_of_form(name: str, texts: pa.Array, filled: pa.Array, reading: NumberReading) -> TextReading:
-    """The column of numbers of a form, and what is assumed of it."""
+    if not (reading := read_numbers(filled, hints)):
+        return None
     form = reading.form
     if form.is_plain and not reading.wrong:
         column = TypedColumn(name, "double", texts.cast(pa.float64()))
