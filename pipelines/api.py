@@ -74,7 +74,7 @@ def init(data: str | Path, target: str = "", output: str | Path = "", rehearse: 
 
     with RehearsalProcess() if rehearse else nullcontext() as process:  # its Spark starts while this process imports what drafts
         from pipelines.init import draft as drafts
-        from pipelines.rehearsal.draft_trial import Rehearsal
+        from pipelines.rehearsal.rehearsal import Rehearsal
 
         output = drafts.config_path(data, output)
         drafts.check_output(output)

@@ -98,7 +98,12 @@ def _setting(path: KeyPath, value: Any, comments: Mapping[KeyPath, str]) -> Iter
     indent = "  " * (len(path) - 1)
     key = f"{indent}{_inline(path[-1])}:"
     comment = comments.get(path, "")
-    lines = [] if _is_block(path, value, comments) else _short_lines(key, value)
+    is_block = False  # whether each entry of the value has a line of its own
+    if isinstance(value, Mapping) and value:
+        line = f"{indent}{path[-1]}: {_inline(value)}"
+        has_comment = any(len(other) > len(path) and other[: len(path)] == path for other in comments)
+        is_block = has_comment or set(path) in BLOCKS or len(line) > LINE_CHARACTERS or "\\n" in line
+    lines = [] if is_block else _short_lines(key, value)
     with_comment = f"{lines[0]}  # {comment}" if len(lines) == 1 else ""
     if with_comment and comment and "\n" not in comment and len(with_comment) <= LINE_CHARACTERS:
         yield with_comment
@@ -110,15 +115,6 @@ def _setting(path: KeyPath, value: Any, comments: Mapping[KeyPath, str]) -> Iter
         yield key
         for name, inner in value.items():
             yield from _setting((*path, str(name)), inner, comments)
-
-
-def _is_block(path: KeyPath, value: Any, comments: Mapping[KeyPath, str]) -> bool:
-    """Whether each entry of a value has a line of its own."""
-    if not isinstance(value, Mapping) or not value:
-        return False
-    has_comment = any(len(other) > len(path) and other[: len(path)] == path for other in comments)
-    line = f"{'  ' * (len(path) - 1)}{path[-1]}: {_inline(value)}"
-    return has_comment or set(path) in BLOCKS or len(line) > LINE_CHARACTERS or "\\n" in line
 
 
 def _short_lines(key: str, value: Any) -> list[str]:

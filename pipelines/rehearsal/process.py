@@ -21,7 +21,7 @@ from typing import Any
 import pipelines
 
 MOST_SECONDS = 180.0
-"""Of a trial; a busy machine may take a minute."""
+"""Of a rehearsal; a busy machine may take a minute."""
 _SPARK_ARGUMENTS = "--master local[1] --conf spark.sql.codegen.wholeStage=false --conf spark.ui.enabled=false pyspark-shell"
 """One task at a time needs one Python worker, and generated code would be compiled for a few rows."""
 _JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -99,10 +99,6 @@ class RehearsalProcess:
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
 
-    def _give_up(self) -> None:
-        self._is_too_slow = True
-        self._kill()
-
     def send(self, request: RehearsalRequest) -> None:
         assert self._process.stdin is not None, "it is a pipe"
         with suppress(BrokenPipeError):  # it has ended, as `receive` says
@@ -112,7 +108,12 @@ class RehearsalProcess:
     def receive(self) -> RehearsalResult:
         """The result, as soon as it is there: the end of Java takes a second more."""
         assert self._process.stdout is not None, "it is a pipe"
-        limit = Timer(MOST_SECONDS, self._give_up)
+
+        def give_up() -> None:
+            self._is_too_slow = True
+            self._kill()
+
+        limit = Timer(MOST_SECONDS, give_up)
         limit.start()
         try:
             for line in self._process.stdout:

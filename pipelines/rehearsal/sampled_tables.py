@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +24,18 @@ MOST_BYTES = 2**20
 MOST_FILE_BYTES = 16 * 2**20
 """Of whole files: pictures, recordings, workbooks, archives."""
 MOST_FILES = 100
+"""The most files of a table that are tried."""
 _TAIL_BYTES = 2**16
+"""Of a file's end, where a footer stands."""
 _TEXT = ("csv", "json", "text")
+"""Formats whose files may be cut between lines."""
+Write = Callable[[str, Path], None]
+"""Writes a sample of a file, or a link to it, at a new place."""
 
 
 @dataclass(frozen=True)
 class SampledTables:
-    """Where a trial reads the tables of a config."""
+    """Where a rehearsal reads the tables of a config."""
 
     paths: Mapping[str, str]
     """The path of the sample of each table that is not read whole."""
@@ -55,7 +61,8 @@ def sample_tables(source: Source, folder: Path) -> SampledTables:
             if len(table_files) < len(files[name]):
                 paths[name] = _write_sample(table, table_files, folder / name, _link)
         elif write:
-            paths[name] = _write_sample(table, table_files, folder / name, write(MOST_BYTES // len(table_files)))
+            write_part = partial(write, most_bytes=MOST_BYTES // len(table_files))
+            paths[name] = _write_sample(table, table_files, folder / name, write_part)
         else:
             unread.append(name)
     return SampledTables(paths, tuple(unread))
@@ -93,20 +100,15 @@ def _stem(file: File) -> str:
     return os.path.basename(file.path).partition(".")[0]
 
 
-Write = Callable[[str, Path], None]
-"""Writes a sample of a file, or a link to it, at a new place."""
-
-
-def _writer(table: Any) -> Callable[[int], Write] | None:
-    """A function that writes a sample of so many bytes of a table's file; None if only whole files of its format can be read."""
+def _writer(table: Any) -> Callable[..., None] | None:
+    """A function that writes `most_bytes` of a file of the table at a new place; None if only whole files of its format can be read."""
     if table.format == "parquet":
-        return lambda most_bytes: lambda path, place: _write_rows(path, place, most_bytes)
+        return _write_rows
     if table.format in _TEXT:
         options = {name.lower(): value for name, value in table.options.items()}
         if table.format == "json" and options.get("multiline"):
             return None
-        quote = str(options.get("quote", '"')) if options.get("multiline") else ""
-        return lambda most_bytes: lambda path, place: _write_lines(path, place, most_bytes, quote)
+        return partial(_write_lines, quote=str(options.get("quote", '"')) if options.get("multiline") else "")
     return None
 
 
@@ -126,7 +128,7 @@ def _link(path: str, place: Path) -> None:
     place.symlink_to(path)
 
 
-def _write_lines(path: str, place: Path, most_bytes: int, quote: str) -> None:
+def _write_lines(path: str, place: Path, *, most_bytes: int, quote: str) -> None:
     """Whole lines of a file at even distances and the last ones, which may be a footer; of records of several lines, the first."""
     sample = sample_beginning(path, most_bytes, quote) if quote else sample_text(path, most_bytes)
     data = sample.data if quote or sample.is_complete or path.endswith(COMPRESSED) else sample.data + _lines_after(sample.data, path)
@@ -153,6 +155,6 @@ def _lines_after(data: bytes, path: str) -> bytes:
     return lines[lines.rfind(sampled) + len(sampled) :] if sampled in lines else lines
 
 
-def _write_rows(path: str, place: Path, most_bytes: int) -> None:
+def _write_rows(path: str, place: Path, *, most_bytes: int) -> None:
     with file_errors(path), pq.ParquetFile(path) as file:
         pq.write_table(sample_row_groups(file, most_bytes), place)

@@ -25,9 +25,9 @@ from pipelines.errors import SourceError, TrainingError
 from pipelines.init.draft import Request, yaml_text
 from pipelines.init.drafting import draft_config
 from pipelines.rehearsal import process as rehearsal_process
-from pipelines.rehearsal.draft_trial import Rehearsal
 from pipelines.rehearsal.etl_stages import try_config
 from pipelines.rehearsal.process import RehearsalProcess, RehearsalRequest, RehearsalResult
+from pipelines.rehearsal.rehearsal import Rehearsal
 
 ROWS = 600
 

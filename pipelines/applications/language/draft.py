@@ -9,13 +9,9 @@ from pipelines.errors import ConfigError
 from pipelines.init.draft import Draft, KeyPath, Request
 from pipelines.init.media.class_folders import folder_splits
 from pipelines.init.media.folder_contents import (
-    ARCHIVES,
-    IMAGES,
-    RECORDINGS,
-    TABLES,
-    UNREADABLE,
     FolderContents,
     FoundFile,
+    endings_besides_text,
     list_contents,
     spread,
 )
@@ -31,7 +27,6 @@ CHARACTERS_BYTES, WHOLE_BYTES = 8_000_000, 200_000_000
 FEW_TEXTS = 50
 STEPS, BATCH = 1_700, 32
 """Steps of training at about this number, as in conf/shakespeare.yaml, and windows in each."""
-_OTHERS = (*IMAGES, *RECORDINGS, *TABLES, *ARCHIVES, *UNREADABLE)
 
 
 @dataclass(frozen=True)
@@ -80,7 +75,7 @@ class TextsOfSplit:
 def draft_language(request: Request) -> Draft | None:
     """Draft the config for a text, a list of names or words, or a folder of texts. None if the files are something else."""
     contents = list_contents(request.data)
-    if request.target or any(file.ending in _OTHERS for file in contents.files):
+    if request.target or contents.select_endings(endings_besides_text()):
         return None
     corpus = _read_corpus(contents)
     if corpus is None:

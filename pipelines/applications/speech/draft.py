@@ -9,19 +9,22 @@ from pipelines.config.messages.words import verb_for
 from pipelines.errors import ConfigError
 from pipelines.init.draft import Draft, Request
 from pipelines.init.media.class_folders import Learning, batch_rows, draft_files, epochs_for, find_classes, train_rows
-from pipelines.init.media.folder_contents import RECORDINGS, SampledFiles, find_file_table, list_contents
+from pipelines.init.media.folder_contents import SampledFiles, find_file_table, list_contents
 
 EPOCHS = ((20_000, 10), (1_000, 15), (300, 30), (0, 60))
 MOST_SECONDS = 10.0
 """Of longer recordings, the beginning is used."""
 MOST_UNREADABLE = 0.2
+MEDIA_ENDINGS = (".wav",)
+UNREADABLE = dict.fromkeys((".flac", ".mp3", ".ogg", ".m4a", ".aiff"), "the encoder log_mel reads WAV; convert the recordings to WAV")
+"""What to do with other recordings, by the endings of their files."""
 HOP_SECONDS = 0.01
 
 
 def draft_recordings(request: Request) -> Draft | None:
     """Draft the config for WAV files in class folders, or with the class in their names. None if few of the files are recordings."""
     contents = list_contents(request.data)
-    table = find_file_table(contents, "recordings", RECORDINGS)
+    table = find_file_table(contents, "recordings", MEDIA_ENDINGS)
     if table is None:
         return None
     classes = find_classes(request.data, table.files)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pipelines.data.sources.files.content import content
 from pipelines.errors import ConfigError
-from pipelines.init.media.folder_contents import ARCHIVES, MOST_FILES, FoundFile, SampledFiles
+from pipelines.init.media.folder_contents import MOST_FILES, FoundFile, SampledFiles
 
 MOST_MEMBERS, MOST_BYTES = 100_000, 2**30
 """The most files of an archive that are listed, and the most of its bytes, unpacked, that are read for that."""
@@ -49,5 +49,5 @@ def archive_table(path: str, endings: Sequence[str]) -> SampledFiles | None:
     )
 
 
-ARCHIVE_READERS = dict.fromkeys(ARCHIVES, archive_table)
+ARCHIVE_READERS = dict.fromkeys((".tar", ".tar.gz", ".tar.bz2", ".tar.zst"), archive_table)
 """By the ending of a file."""

@@ -23,6 +23,7 @@ SPLITS = {
 LISTED_CLASSES = 20
 """The most classes that an expectation lists."""
 LEAST_ROWS = 20
+"""Files or lines that fill three splits."""
 EPOCHS = ((100_000, 5), (10_000, 10), (1_000, 20), (0, 40))
 """Least rows of the training split, and the epochs for that many."""
 
@@ -52,6 +53,22 @@ class Classes:
     def is_complete(self) -> bool:
         """Whether an expectation can list all classes."""
         return len(self.counts) <= LISTED_CLASSES
+
+
+@dataclass(frozen=True)
+class Learning:
+    """The feature of the model, and its training."""
+
+    noun: str
+    """What a row is, in the singular."""
+    feature: str
+    encoder: Mapping[str, Any]
+    encoder_reason: str
+    task: Mapping[str, Any]
+    train: Mapping[str, Any]
+    unreadable_share: float = 0.0
+    """Share of the sample that the encoder refuses."""
+    assumptions: tuple[str, ...] = ()
 
 
 def split_in_name(name: str) -> tuple[str, str]:
@@ -202,22 +219,6 @@ def _refuse_masks(files: Sequence[FoundFile], level: int, names: Sequence[str]) 
                 f"the folders {names[0]} and {names[1]} have files of equal names, so {mask} holds masks or boxes, not a class; for masks "
                 "docs/how-to/segmentation.md has a config, and docs/how-to/detection.md for boxes"
             )
-
-
-@dataclass(frozen=True)
-class Learning:
-    """The feature of the model, and its training."""
-
-    noun: str
-    """What a row is, in the singular."""
-    feature: str
-    encoder: Mapping[str, Any]
-    encoder_reason: str
-    task: Mapping[str, Any]
-    train: Mapping[str, Any]
-    unreadable_share: float = 0.0
-    """Share of the sample that the encoder refuses."""
-    assumptions: tuple[str, ...] = ()
 
 
 def draft_files(

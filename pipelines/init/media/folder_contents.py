@@ -1,4 +1,8 @@
-"""The files of a path by kind, of which names and sizes are read only; and files of one kind as a table of bytes."""
+"""The files of a path by kind, of which names and sizes are read only; and files of one kind as a table of bytes.
+
+What slices read is told by their modules `draft`: tables by the endings in `TABLE_KINDS`, archives by those in `ARCHIVE_READERS`,
+recordings and the like by those in `MEDIA_ENDINGS`; and what no encoder of theirs reads, by `UNREADABLE`.
+"""
 
 import os
 import re
@@ -15,19 +19,13 @@ from pipelines.errors import ConfigError
 Item = TypeVar("Item")
 
 IMAGES = (".png", ".jpg", ".jpeg")
-RECORDINGS = (".wav",)
-ARCHIVES = (".tar", ".tar.gz", ".tar.bz2", ".tar.zst")
 DOCUMENTS = (".txt", ".text", ".md", ".rst")
-TABLES = (
-    *(".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".parquet", ".pq", ".orc", ".avro"),
-    *(".xlsx", ".xlsm", ".xls", ".sqlite", ".sqlite3", ".db"),
-)
-UNREADABLE = {
+_TABLES = (".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".parquet", ".pq", ".orc", ".avro", ".xls")
+_UNREADABLE = {
     **dict.fromkeys((".gif", ".bmp", ".tif", ".tiff", ".webp", ".heic"), "the encoder image reads PNG and JPEG; convert the images to PNG"),
-    **dict.fromkeys((".flac", ".mp3", ".ogg", ".m4a", ".aiff"), "the encoder log_mel reads WAV; convert the recordings to WAV"),
-    **dict.fromkeys((".dcm", ".mha", ".mhd", ".nrrd", ".mgz"), "the encoder volume reads NIfTI; convert the volumes to .nii.gz"),
     **dict.fromkeys((".zip", ".7z", ".rar", ".tgz"), "the archives that can be read are .tar and .tar.gz; unpack it, and name its folder"),
 }
+"""What to do with files that are no table and that nothing reads, by their endings."""
 _COMPRESSED = (".gz", ".bz2", ".zst")
 _ABOUT = ("readme", "license", "licence", "citation", "changelog", "attribution", "thumbs.db")
 """Beginnings of the names of files about the data, in lower case."""
@@ -89,9 +87,48 @@ class FolderContents:
         return tuple(file for file in self.files if file.ending in endings)
 
 
+@dataclass(frozen=True)
+class SampledFiles:
+    """A table with `path` and `content`, and a sample of its files."""
+
+    settings: Mapping[str, Any]
+    """The table in the config."""
+    files: tuple[FoundFile, ...]
+    sample: tuple[FoundFile, ...]
+    read: Callable[[FoundFile], bytes]
+    """The content of a file of the sample."""
+    condition: str = ""
+    """SQL for the rows that are of this kind; empty if all are."""
+    assumptions: tuple[str, ...] = ()
+
+
 def is_file_type(ending: str) -> bool:
     """Whether an ending names a kind of file, and not a number or a checksum, as the names of mails and posts have them."""
     return bool(re.fullmatch(r"(\.[a-z][a-z0-9]{0,6})+", ending))
+
+
+def table_endings() -> set[str]:
+    """The endings of files that are tables."""
+    return {*_TABLES, *(ending for kinds in _slice_values("TABLE_KINDS", ()) for kind in kinds for ending in kind.endings)}
+
+
+def endings_besides_text() -> set[str]:
+    """The endings of files that are surely no text to be read: those of media, tables, archives, and what nothing reads."""
+    media = (ending for endings in _slice_values("MEDIA_ENDINGS", ()) for ending in endings)
+    return {*IMAGES, *media, *table_endings(), *_archive_readers(), *_unreadable()}
+
+
+def _unreadable() -> dict[str, str]:
+    return {ending: remedy for remedies in (_UNREADABLE, *_slice_values("UNREADABLE", {})) for ending, remedy in remedies.items()}
+
+
+def _archive_readers() -> dict[str, Callable[[str, Sequence[str]], SampledFiles | None]]:
+    return {ending: read for readers in reversed(_slice_values("ARCHIVE_READERS", {})) for ending, read in readers.items()}
+
+
+def _slice_values(name: str, default: Any) -> list[Any]:
+    """The values of a name in slices' modules `draft`."""
+    return [getattr(module, name, default) for module in slice_modules("draft").values()]
 
 
 def refuse_equal_names(path: str, files: Iterable[tuple[str, FoundFile]]) -> None:
@@ -160,32 +197,14 @@ def _files(path: str, below: str = "") -> Iterator[FoundFile]:
                 yield FoundFile(name, entry.stat().st_size)
 
 
-@dataclass(frozen=True)
-class SampledFiles:
-    """A table with `path` and `content`, and a sample of its files."""
-
-    settings: Mapping[str, Any]
-    """The table in the config."""
-    files: tuple[FoundFile, ...]
-    sample: tuple[FoundFile, ...]
-    read: Callable[[FoundFile], bytes]
-    """The content of a file of the sample."""
-    condition: str = ""
-    """SQL for the rows that are of this kind; empty if all are."""
-    assumptions: tuple[str, ...] = ()
-
-
 def find_file_table(contents: FolderContents, kind: str, endings: Sequence[str]) -> SampledFiles | None:
     """The table of the files with these endings. None if few files have one. Raises ConfigError if there are others beside them, or most
     files are of a format that no encoder reads."""
     ending, count = Counter(file.ending for file in contents.files).most_common(1)[0]
-    if ending in UNREADABLE and count > len(contents.files) / 2:
-        raise ConfigError(f"{contents.path}: {show_count(count, 'file')} of {ending}, but {UNREADABLE[ending]}")
-    if len(contents.files) == 1:
-        for readers in (getattr(module, "ARCHIVE_READERS", {}) for module in slice_modules("draft").values()):
-            if read := readers.get(contents.files[0].ending):
-                table: SampledFiles | None = read(contents.place(contents.files[0]), endings)
-                return table
+    if (remedy := _unreadable().get(ending)) and count > len(contents.files) / 2:
+        raise ConfigError(f"{contents.path}: {show_count(count, 'file')} of {ending}, but {remedy}")
+    if len(contents.files) == 1 and (read := _archive_readers().get(ending)):
+        return read(contents.place(contents.files[0]), endings)
     files = contents.select_endings(endings)
     if contents.is_file or 4 * len(files) < len(contents.files):
         return None

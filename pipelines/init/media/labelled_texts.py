@@ -6,7 +6,7 @@ conf/sst2.yaml and conf/mr.yaml decided it.
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,6 @@ from pipelines.init.media.class_folders import (
 )
 from pipelines.init.media.folder_contents import (
     DOCUMENTS,
-    TABLES,
     FolderContents,
     FoundFile,
     SampledFiles,
@@ -45,21 +44,61 @@ from pipelines.init.media.folder_contents import (
     is_file_type,
     list_contents,
     spread,
+    table_endings,
 )
 from pipelines.init.media.text_files import Beginning, check_lines, choose_group, group_by_split, is_tabular, read_beginning, text_path
 
 EPOCHS = ((6_000, 6), (1_000, 10), (0, 20))
+"""Least texts for training, and the epochs for that many."""
 SHORT = 64
 """If 95 % of the texts have at most so many words, runs of characters are terms too."""
 LEAST_WORDS = 5
 """The widest filter of the network."""
 LEAST_TERMS, MOST_TERMS = 16, 2_048
 MOST_TEXTS = 2_000
+"""The most texts whose terms are counted."""
 MOST_FILES, MOST_BYTES = 500, 2**18
 """The most files that are opened, and the most bytes of each that are read."""
 TYPE_FILES, TYPE_BYTES = 50, 2**14
 """The same, where the content decides whether files are texts."""
 MOST_LABELS = 200
+"""The most different beginnings or ends of lines that are labels."""
+SEEN_FILES, SEEN_BYTES = 20, 2**20
+"""The most files, and the most bytes of each, that show whether lines have labels."""
+
+
+@dataclass(frozen=True)
+class LabelPlace:
+    """How a line holds its label."""
+
+    pattern: re.Pattern[str]
+    """With groups `label` and `text`."""
+    label: str
+    """SQL for it."""
+    text: str
+    reason: str
+
+
+LABEL_PLACES = (
+    LabelPlace(
+        re.compile(r"(?P<label>[^\t]{1,40})\t(?P<text>[^\t]+)"),
+        "substring_index(value, '\\t', 1)",
+        "substring(value, instr(value, '\\t') + 1)",
+        "A line is a label, a tab, and the sentence.",
+    ),
+    LabelPlace(
+        re.compile(r"(?P<text>[^\t]+)\t(?P<label>[^\t]{1,40})"),
+        "substring_index(value, '\\t', -1)",
+        "substring_index(value, '\\t', 1)",
+        "A line is a sentence, a tab, and its label.",
+    ),
+    LabelPlace(
+        re.compile(r"(?P<label>\S{1,40}) (?P<text>.+)"),
+        "substring_index(value, ' ', 1)",
+        "substring(value, instr(value, ' ') + 1)",
+        "A line is a label, a space, and the sentence.",
+    ),
+)
 
 
 def term_encoder(texts: Sequence[str]) -> tuple[dict[str, Any], str]:
@@ -143,49 +182,16 @@ def _files_without_type(contents: FolderContents) -> tuple[FoundFile, ...]:
     return files if len(texts) == len(beginnings) and 2 * tables < len(texts) else ()
 
 
-@dataclass(frozen=True)
-class LabelPlace:
-    """How a line holds its label."""
-
-    pattern: re.Pattern[str]
-    """With groups `label` and `text`."""
-    label: str
-    """SQL for it."""
-    text: str
-    reason: str
-
-
-PLACES = (
-    LabelPlace(
-        re.compile(r"(?P<label>[^\t]{1,40})\t(?P<text>[^\t]+)"),
-        "substring_index(value, '\\t', 1)",
-        "substring(value, instr(value, '\\t') + 1)",
-        "A line is a label, a tab, and the sentence.",
-    ),
-    LabelPlace(
-        re.compile(r"(?P<text>[^\t]+)\t(?P<label>[^\t]{1,40})"),
-        "substring_index(value, '\\t', -1)",
-        "substring_index(value, '\\t', 1)",
-        "A line is a sentence, a tab, and its label.",
-    ),
-    LabelPlace(
-        re.compile(r"(?P<label>\S{1,40}) (?P<text>.+)"),
-        "substring_index(value, ' ', 1)",
-        "substring(value, instr(value, ' ') + 1)",
-        "A line is a label, a space, and the sentence.",
-    ),
-)
-
-
 def draft_sentences(request: Request) -> Draft | None:
     """Draft the config for lines of a label and a sentence. None if no file has such lines."""
     contents = list_contents(request.data)
     files = _files_of_set(contents) if contents.is_file else contents.files
-    if any(file.ending in TABLES for file in files):
+    no_texts = table_endings()
+    if any(file.ending in no_texts for file in files):
         return None
-    beginnings = {file: read_beginning(contents.place(file), file.bytes, 2**20) for file in files[:20]}
-    places = {file: _label_place(beginning) for file, beginning in beginnings.items() if beginning}
-    if len(places) < len(files) or not all(places.values()):
+    beginnings = [read_beginning(contents.place(file), file.bytes, SEEN_BYTES) for file in files[:SEEN_FILES]]
+    places = [place for beginning in beginnings if beginning and (place := _label_place(beginning))]
+    if len(places) < len(files):
         return None
     group = choose_group(contents, files)
     texts = {}
@@ -193,14 +199,13 @@ def draft_sentences(request: Request) -> Draft | None:
         if text := read_beginning(contents.place(file), file.bytes):
             check_lines(contents.place(file), text)
             texts[split] = text
-    place = next(iter(places.values()))
-    assert place is not None, "checked above"
-    return _draft(request, contents, group, texts, place)
+    return _draft_lines(request, contents, group, texts, places[0])
 
 
-def _draft(
+def _draft_lines(
     request: Request, contents: FolderContents, group: Mapping[str, FoundFile], texts: Mapping[str, Beginning], place: LabelPlace
 ) -> Draft:
+    """The draft for lines of texts by split, whose labels have the same place."""
     matches = {split: [match for line in text.lines if (match := place.pattern.fullmatch(line))] for split, text in texts.items()}
     counts = {split: Counter(match["label"] for match in lines) for split, lines in matches.items()}
     classes = sum(counts.values(), Counter[str]())
@@ -214,16 +219,6 @@ def _draft(
     encoder, encoder_reason = term_encoder(sentences)
     in_order = word_encoder(sentences)
     order = {"words": {**in_order, "column": "sentence"}} if in_order else {}
-    are_numbers = all(re.fullmatch("-?[0-9]{1,9}", label) for label in classes)
-
-    options = {split: {"options": {"encoding": text.encoding}} if text.encoding else {} for split, text in texts.items()}
-    source: dict[str, Any] = {
-        "tables": {split or "lines": {"format": "text", "path": contents.place(file), **options[split]} for split, file in group.items()},
-        "query": _query(splits, place, are_numbers, any("" in text.lines for text in texts.values())),
-    }
-    if len(classes) <= LISTED_CLASSES and all(text.is_whole for text in texts.values()):
-        labels = ", ".join(sorted(classes, key=int)) if are_numbers else list_values(classes)
-        source["expect"] = {"a known label": f"label IN ({labels})"}
     comments: dict[KeyPath, str] = {
         ("source", "query"): place.reason,
         ("dataset", "split"): split_reason(splits, classes),
@@ -237,6 +232,7 @@ def _draft(
         "features": {"sentence": encoder, **order},
         "target": {"label": "binary" if set(classes) == {"0", "1"} else "label"},
     }
+    source = _source_of_lines({split: contents.place(file) for split, file in group.items()}, texts, place, classes)
     sections = {"name": request.name, "source": source, "dataset": dataset, "task": {"kind": "text"}, "train": text_training(rows)}
     totals = name_list([f"{count.total():,} {split}".strip() for split, count in counts.items()])
     doubts = [f"{group[split].name} is not UTF-8: {text.encoding} is assumed" for split, text in texts.items() if text.encoding]
@@ -245,11 +241,34 @@ def _draft(
     return Draft(sections, (f"Sentences of {len(classes)} classes: {totals}.",), comments, tuple(doubts))
 
 
+def _source_of_lines(
+    paths: Mapping[str, str], texts: Mapping[str, Beginning], place: LabelPlace, classes: Collection[str]
+) -> dict[str, Any]:
+    """The section `source` of files by split, or of one file, whose split is empty."""
+    are_numbers = all(re.fullmatch("-?[0-9]{1,9}", label) for label in classes)
+    label = f"try_cast({place.label} AS int)" if are_numbers else place.label
+    where = "\nWHERE trim(value) <> ''" if any("" in text.lines for text in texts.values()) else ""
+    if splits := [split for split in paths if split]:
+        rows = "\n  UNION ALL ".join(f"SELECT value, '{split}' AS split FROM {split}" for split in splits)
+        query = f"SELECT {label} AS label, {place.text} AS sentence, split\nFROM (\n  {rows}\n){where}"
+    else:
+        query = f"SELECT {label} AS label, {place.text} AS sentence FROM lines{where}"
+    options = {split: {"options": {"encoding": text.encoding}} if text.encoding else {} for split, text in texts.items()}
+    source: dict[str, Any] = {
+        "tables": {split or "lines": {"format": "text", "path": path, **options[split]} for split, path in paths.items()},
+        "query": query,
+    }
+    if len(classes) <= LISTED_CLASSES and all(text.is_whole for text in texts.values()):
+        labels = ", ".join(sorted(classes, key=int)) if are_numbers else list_values(classes)
+        source["expect"] = {"a known label": f"label IN ({labels})"}
+    return source
+
+
 def _files_of_set(contents: FolderContents) -> tuple[FoundFile, ...]:
     """The file, and those beside it whose names have the words of other splits."""
     file = contents.files[0]
     neighbours = [FoundFile(path.name, path.stat().st_size) for path in sorted(Path(contents.root).iterdir()) if path.is_file()]
-    groups = group_by_split([other for other in neighbours if not other.name.startswith((".", "_"))])
+    groups = group_by_split([neighbour for neighbour in neighbours if not neighbour.name.startswith((".", "_"))])
     group = next((group for group in groups.values() if file in group.values()), {"": file})
     return tuple(group.values()) if group.get("train") == file else (file,)
 
@@ -259,7 +278,7 @@ def _label_place(beginning: Beginning) -> LabelPlace | None:
     lines = [line for line in beginning.lines if line.strip()]
     if is_tabular([line.replace("\t", " ", 1) for line in lines]):
         return None
-    for place in PLACES:
+    for place in LABEL_PLACES:
         matches = [match for line in lines if (match := place.pattern.fullmatch(line))]
         have_words = sum(bool(re.search(r"[^\W\d]{2}.*\s", match["text"])) for match in matches)
         labels = Counter(match["label"] for match in matches)
@@ -271,12 +290,3 @@ def _label_place(beginning: Beginning) -> LabelPlace | None:
         if are_labels and len(matches) >= 0.99 * len(lines) > 0 and have_words > 0.8 * len(lines):
             return place
     return None
-
-
-def _query(splits: Sequence[str], place: LabelPlace, are_numbers: bool, has_blank_lines: bool) -> str:
-    label = f"try_cast({place.label} AS int)" if are_numbers else place.label
-    where = "\nWHERE trim(value) <> ''" if has_blank_lines else ""
-    if not splits:
-        return f"SELECT {label} AS label, {place.text} AS sentence FROM lines{where}"
-    rows = "\n  UNION ALL ".join(f"SELECT value, '{split}' AS split FROM {split}" for split in splits)
-    return f"SELECT {label} AS label, {place.text} AS sentence, split\nFROM (\n  {rows}\n){where}"

@@ -15,6 +15,7 @@ from pipelines.init.media.folder_contents import FolderContents, FoundFile, is_f
 MOST_BYTES = 32 * 2**20
 """The most bytes of a file that are read."""
 _BINARY_SHARE = 0.01
+"""Share of control characters beyond which bytes are no text."""
 
 
 @dataclass(frozen=True)

@@ -36,13 +36,13 @@ def table_of_cells(
             f"{paths[0]} has no names of columns ({name_list(header)}); write them into the first row, or leave out N rows before "
             "them with --skip-rows N"
         )
-    read = even_files(paths)
-    most_rows = max(SAMPLE_CELLS // len(names) // len(read), 100)
-    samples = [list(islice(reader(path, names), most_rows + 1)) for path in read]
+    sampled_paths = even_files(paths)
+    most_rows = max(SAMPLE_CELLS // len(names) // len(sampled_paths), 100)
+    samples = [list(islice(reader(path, names), most_rows + 1)) for path in sampled_paths]
     rows = [values for sample in samples for _, values in sample[:most_rows]]
     if not rows:
         raise SourceError(f"{paths[0]} has a header, and no rows; give a file that has some")
-    is_complete = len(read) == len(paths) and all(len(sample) <= most_rows for sample in samples)
+    is_complete = len(sampled_paths) == len(paths) and all(len(sample) <= most_rows for sample in samples)
     typed = [
         (name, *type_cells(plain, [row[place] for row in rows], is_complete))
         for place, (name, plain) in enumerate(zip(names, column_names(names, len(names)), strict=True))
@@ -56,7 +56,7 @@ def table_of_cells(
     facts = [ColumnFacts(column) for _, column in columns]
     share = max((misfits for _, _, misfits in typed), default=0) / len(rows)
     total = file_rows if file_rows is not None else len(rows)
-    all_rows = total * len(paths) // len(read)
+    all_rows = total * len(paths) // len(sampled_paths)
     return SampledTable({**settings, "schema": schema}, facts, all_rows, is_complete, select=select, broken=share, doubts=doubts)
 
 

@@ -18,7 +18,6 @@ from pipelines.init.tables.number_formats import (
     DECIMAL_POINT,
     MAY_BE_A_NUMBER,
     MOST_WRONG,
-    NumberReading,
     find_mixed_units,
     find_unit_words,
     read_numbers,
@@ -29,6 +28,7 @@ from pipelines.init.tables.sql import sql_name
 _WHOLE = r"^[+-]?[0-9]+$"
 _FRACTION = r"^[ \t]*[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[ \t]*$"
 _LEADING_ZERO = r"^[+-]?0[0-9]"
+"""As postal codes have it."""
 _MAY_BE_THOUSANDS = r"^[1-9][0-9]{0,2}(?:\.[0-9]{3})+$|^[0-9]{1,3}$"
 _BOOLEAN = r"^(?i:true|false)$"
 _HALF = 0.5
@@ -192,6 +192,7 @@ def as_text(column: TypedColumn) -> TypedColumn:
 
 
 def _number(name: str, texts: pa.Array, filled: pa.Array, is_complete: bool, hints: Collection[str]) -> TextReading | None:
+    """The column of whole numbers, of those with fractions, or of those of a form, and what is assumed of it; None if it has no numbers."""
     if share_of_looks(filled, _WHOLE) == 1:
         if share_of_looks(filled, _LEADING_ZERO):
             return None  # postal codes, which are no quantities
@@ -210,12 +211,8 @@ def _number(name: str, texts: pa.Array, filled: pa.Array, is_complete: bool, hin
             are = f"{len(wrong_texts):,} of {len(filled):,} values {verb_for(len(wrong_texts))}"
             wrong = f"{name} is a number, though {are} none, such as {wrong_texts[0].as_py()[:40]!r}"
         return TextReading(TypedColumn(name, "double", numbers), DECIMAL_POINT, wrong=wrong)
-    reading = read_numbers(filled, hints)
-    return _number_of_form(name, texts, filled, reading) if reading else None
-
-
-def _number_of_form(name: str, texts: pa.Array, filled: pa.Array, reading: NumberReading) -> TextReading:
-    """The column of numbers of a form, and what is assumed of it."""
+    if not (reading := read_numbers(filled, hints)):
+        return None
     form = reading.form
     if form.is_plain and not reading.wrong:
         column = TypedColumn(name, "double", texts.cast(pa.float64()))

@@ -40,10 +40,11 @@ _BLOCK_BYTES = 16 * 2**20
 _LEAST_SUMMED = 5
 """Rows above a line of totals."""
 _MOST_MENDED = 100
+"""Different values of a column whose dots at the end are looked at."""
 
 
 @dataclass(frozen=True)
-class Cells:
+class _Cells:
     """The texts of a sample."""
 
     table: pa.Table
@@ -58,7 +59,63 @@ class Cells:
     """What is wrong with the first broken record, and how many more there are."""
 
 
-def read_cells(sample: TextSample, layout: Layout, path: str) -> Cells:
+def read_delimited(paths: list[str], data: str, is_sure: bool, skip: int | None = None) -> SampledTable | None:
+    """The table; None if nothing divides the lines into values, unless they are surely a table. `skip` lines at the start of each file are
+    no part of it; None if that is to be found out.
+
+    Raises SourceError for files without rows, of several encodings, with many broken records, or with different columns."""
+    sampled_paths = even_files(paths)
+    most_bytes = most_bytes_per_file(sampled_paths)
+    samples = {path: sample_text(path, most_bytes) for path in sampled_paths}
+    for path, sample in samples.items():
+        if not sample.data.strip():
+            raise SourceError(f"{path} is empty; give a file that has rows")
+    first = samples[sampled_paths[0]]
+    beginning = first if first.is_complete else sample_beginning(sampled_paths[0], BEGINNING_BYTES)
+    encoding = find_encoding(first.data, sampled_paths[0])
+    dialect, first_records = find_dialect(beginning.data, encoding, is_cut=not beginning.is_complete, skip=skip or 0)
+    if not is_sure and not dialect.divides:
+        return None
+    layout = find_layout(dialect, first_records, sampled_paths[0], skip)
+    if dialect.encoding in GUESSED:
+        layout = replace(
+            layout, doubts=(*layout.doubts, _doubt_of_encoding(samples[sampled_paths[0]].data, sampled_paths[0], dialect.encoding))
+        )
+    if layout.dialect.comment:
+        layout = replace(layout, doubts=(*layout.doubts, _doubt_of_comments(samples.values(), layout.dialect)))
+    if dialect.is_multiline:  # a piece may begin inside of a quoted value
+        partial = [path for path, sample in samples.items() if not sample.is_complete]
+        samples |= {path: sample_beginning(path, most_bytes, dialect.quote) for path in partial}
+    for path, sample in samples.items():
+        if (encoding := find_encoding(sample.data, path)) not in (dialect.encoding, "utf-8"):
+            raise SourceError(f"{path} is {encoding}, and {sampled_paths[0]} {dialect.encoding}; save all files in one encoding")
+    cells = {path: _read_cells(sample, layout, path) for path, sample in samples.items()}
+    _check_columns(cells)
+    is_complete = len(sampled_paths) == len(paths) and all(sample.is_complete for sample in samples.values())
+    read_rows = sum(len(part.table) / samples[path].share for path, part in cells.items())
+    return _table(cells, layout, data, round(read_rows * len(paths) / len(sampled_paths)), is_complete)
+
+
+def _doubt_of_encoding(data: bytes, path: str, encoding: str) -> str:
+    """An assumption about a text that is not UTF-8, with its first word that has other letters than ASCII's."""
+    word = re.search(rb"[^\s,;|]*[\x80-\xff][^\s,;|]*", data)
+    example = f", such as {word[0].decode(encoding, 'replace')[:40]!r}" if word else ""
+    return f"{path} is not UTF-8, and is read as {encoding}{example}; for another, change encoding in the options of the table"
+
+
+def _doubt_of_comments(samples: Iterable[TextSample], dialect: TableDialect) -> str:
+    """The number of lines that are taken for comments, with the first of them."""
+    start = f"\n{dialect.comment}"
+    lines = [line for sample in samples for line in f"\n{sample.data.decode(dialect.encoding, 'replace')}".split(start)[1:]]
+    example = f"{dialect.comment}{lines[0]}".splitlines()[0][:40] if lines else dialect.comment
+    are = verb_for(len(lines), "is a comment, and no row", "are comments, and no rows")
+    return (
+        f"{show_count(len(lines), 'line')} of those read that {verb_for(len(lines), 'begins', 'begin')} with {dialect.comment}, such as "
+        f"{example!r}, {are}; if it begins values, remove comment from the options of the table"
+    )
+
+
+def _read_cells(sample: TextSample, layout: Layout, path: str) -> _Cells:
     """The texts of a sample, by column.
 
     Raises SourceError for a file without rows, and for one with too many broken records."""
@@ -81,7 +138,7 @@ def read_cells(sample: TextSample, layout: Layout, path: str) -> Cells:
     names = column_names(header, width)
     table = _parse(cut.filter(pc.is_null(cut["problem"]))["record"], dialect, names)
     broken = len(cut) - len(table)
-    repeated = _repeats(table, header) if len(header) == width else np.zeros(len(table), bool)
+    repeated = _repeats_header(table, header) if len(header) == width else np.zeros(len(table), bool)
     table = table.filter(pa.array(~repeated))
     share = broken / len(cut)
     if share > MOST_BROKEN:
@@ -90,10 +147,10 @@ def read_cells(sample: TextSample, layout: Layout, path: str) -> Cells:
     more = f" and {broken - 1:,} more are" if broken > 1 else " is"
     end = "left out by the query" if dialect.is_aligned else "refused by ETL"
     doubt = f"{path}: {of_those_read}{_first_fault(cut, dialect)}: it{more} {end}" if broken else ""
-    return Cells(table, share, not dialect.has_header or names == written, int(repeated.sum()), doubt)
+    return _Cells(table, share, not dialect.has_header or names == written, int(repeated.sum()), doubt)
 
 
-def _repeats(table: pa.Table, names: Sequence[str]) -> np.ndarray:
+def _repeats_header(table: pa.Table, names: Sequence[str]) -> np.ndarray:
     """Which rows are the header once more, as where files were joined. The first value may have a byte order mark."""
     pairs = [(column, name) for column, name in zip(table.columns, names, strict=True) if name]
     if not pairs or len(table) == 0:
@@ -144,86 +201,45 @@ def _first_fault(cut: pa.Table, dialect: TableDialect) -> str:
     return min(faults)[1] if faults else "a record is of another width"
 
 
-def read_delimited(paths: list[str], data: str, is_sure: bool, skip: int | None = None) -> SampledTable | None:
-    """The table; None if nothing divides the lines into values, unless they are surely a table. `skip` lines at the start of each file are
-    no part of it; None if that is to be found out.
-
-    Raises SourceError for files without rows, of several encodings, with many broken records, or with different columns."""
-    read = even_files(paths)
-    most_bytes = most_bytes_per_file(read)
-    samples = {path: sample_text(path, most_bytes) for path in read}
-    for path, sample in samples.items():
-        if not sample.data.strip():
-            raise SourceError(f"{path} is empty; give a file that has rows")
-    first = samples[read[0]]
-    beginning = first if first.is_complete else sample_beginning(read[0], BEGINNING_BYTES)
-    encoding = find_encoding(first.data, read[0])
-    dialect, first_records = find_dialect(beginning.data, encoding, is_cut=not beginning.is_complete, skip=skip or 0)
-    if not is_sure and not dialect.divides:
-        return None
-    layout = find_layout(dialect, first_records, read[0], skip)
-    if dialect.encoding in GUESSED:
-        layout = replace(layout, doubts=(*layout.doubts, _doubt_of_encoding(samples[read[0]].data, read[0], dialect.encoding)))
-    if layout.dialect.comment:
-        layout = replace(layout, doubts=(*layout.doubts, _doubt_of_comments(samples.values(), layout.dialect)))
-    if dialect.is_multiline:  # a piece may begin inside of a quoted value
-        partial = [path for path, sample in samples.items() if not sample.is_complete]
-        samples |= {path: sample_beginning(path, most_bytes, dialect.quote) for path in partial}
-    for path, sample in samples.items():
-        if (encoding := find_encoding(sample.data, path)) not in (dialect.encoding, "utf-8"):
-            raise SourceError(f"{path} is {encoding}, and {read[0]} {dialect.encoding}; save all files in one encoding")
-    cells = {path: read_cells(sample, layout, path) for path, sample in samples.items()}
-    _check_columns(cells)
-    is_complete = len(read) == len(paths) and all(sample.is_complete for sample in samples.values())
-    read_rows = sum(len(part.table) / samples[path].share for path, part in cells.items())
-    return _table(cells, layout, data, round(read_rows * len(paths) / len(read)), is_complete)
+def _check_columns(cells: Mapping[str, _Cells]) -> None:
+    first, expected = next((path, part.table.column_names) for path, part in cells.items())
+    for path, part in cells.items():
+        names = part.table.column_names
+        if sorted(names) == sorted(expected) and names != expected:
+            place = next(place for place, name in enumerate(names) if name != expected[place])
+            raise SourceError(
+                f"{path} has the columns of {first} in another order: column {place + 1} is {names[place]}, not {expected[place]}; write "
+                "them in one order, or give one of the files, and join the other in source.query"
+            )
+        if names != expected:
+            differing = sorted(set(names) ^ set(expected))[:4]
+            raise SourceError(f"{path} and {first} have different columns, such as {', '.join(differing)}; give files that are alike")
 
 
-def _doubt_of_encoding(data: bytes, path: str, encoding: str) -> str:
-    """An assumption about a text that is not UTF-8, with its first word that has other letters than ASCII's."""
-    word = re.search(rb"[^\s,;|]*[\x80-\xff][^\s,;|]*", data)
-    example = f", such as {word[0].decode(encoding, 'replace')[:40]!r}" if word else ""
-    return f"{path} is not UTF-8, and is read as {encoding}{example}; for another, change encoding in the options of the table"
-
-
-def _doubt_of_comments(samples: Iterable[TextSample], dialect: TableDialect) -> str:
-    """The number of lines that are taken for comments, with the first of them."""
-    start = f"\n{dialect.comment}"
-    lines = [line for sample in samples for line in f"\n{sample.data.decode(dialect.encoding, 'replace')}".split(start)[1:]]
-    example = f"{dialect.comment}{lines[0]}".splitlines()[0][:40] if lines else dialect.comment
-    are = verb_for(len(lines), "is a comment, and no row", "are comments, and no rows")
-    return (
-        f"{show_count(len(lines), 'line')} of those read that {verb_for(len(lines), 'begins', 'begin')} with {dialect.comment}, such as "
-        f"{example!r}, {are}; if it begins values, remove comment from the options of the table"
-    )
-
-
-def _table(cells: Mapping[str, Cells], layout: Layout, data: str, rows: int, is_complete: bool) -> SampledTable:
+def _table(cells: Mapping[str, _Cells], layout: Layout, data: str, rows: int, is_complete: bool) -> SampledTable:
     """The table of the cells of some files, of about so many `rows`."""
     dialect = layout.dialect
     table = pa.concat_tables([part.table for part in cells.values()])
     table, total = _without_total(table) if is_complete and len(cells) == 1 else (table, None)
     broken = sum(part.broken * len(part.table) for part in cells.values()) / max(len(table), 1)
     doubts = [*layout.doubts, *(part.doubt for part in cells.values() if part.doubt)]
-    marks = missing_marks(table)
-    mark = marks[0] if marks else ""
+    typed, mark = _type_columns(table, is_complete)
     if mark:
         marked = [name for name in table.column_names if pc.any(pc.equal(table[name], mark)).as_py()]
         doubts.append(f"{mark} is a missing value, as in {name_list(marked)}: nullValue in the options of the table")
-    texts = {name: table[name].combine_chunks() for name in table.column_names}
-    typed = [_without_dots(column) for column in type_columns(texts, mark, is_complete)]
+    ddl = {column.name: column.ddl for column in typed}
     columns = [ColumnFacts(column) for column in typed]
     if dialect.is_aligned:
         settings: dict[str, Any] = {"format": "text", "path": data, **({"options": dialect.options} if dialect.options else {})}
-        query = line_values_query({column.name: column.ddl for column in typed}, layout.names, mark, bool(dialect.quote))
+        query = line_values_query(ddl, layout.names, mark, bool(dialect.quote))
         return SampledTable(settings, columns, rows, is_complete, select=query, doubts=tuple(doubts))
-    enforce = {} if not dialect.has_header or all(part.has_plain_names for part in cells.values()) else {"enforceSchema": True}
-    options = {**dialect.options, **enforce, **({"nullValue": mark} if mark else {})}
-    schema = ", ".join(f"{sql_name(column.name)} {column.ddl}" for column in typed)
+    is_renamed = dialect.has_header and not all(part.has_plain_names for part in cells.values())
+    options = {**dialect.options, **({"enforceSchema": True} if is_renamed else {}), **({"nullValue": mark} if mark else {})}
+    schema = ", ".join(f"{sql_name(name)} {kind}" for name, kind in ddl.items())
     settings = {"format": "csv", "path": data, "schema": schema, **({"options": options} if options else {})}
     conditions = []
     if repeated := sum(part.repeated_headers for part in cells.values()):
-        if all(column.ddl == "string" for column in typed):
+        if set(ddl.values()) == {"string"}:
             named = dict(zip(table.column_names, layout.names, strict=True))
             conditions.append(_exclusion(dict(list(named.items())[1:]) or named))  # the first may have a byte order mark
         else:
@@ -231,17 +247,32 @@ def _table(cells: Mapping[str, Cells], layout: Layout, data: str, rows: int, is_
         are = verb_for(repeated, "repeats the names of the columns, and is no row", "repeat the names of the columns, and are no rows")
         doubts.append(f"{show_count(repeated, 'line')} {are}")
     if total:
-        ddl = {column.name: column.ddl for column in typed}
         if any(_number(text) is None and ddl[name] != "string" for name, text in total.items()):  # which the reader refuses
             broken += 1 / (len(table) + 1)
         else:
             conditions.append(_exclusion(total, ddl))
-        doubts.append(
-            f"the last line ({', '.join(total.values())}) has totals of the lines before it, and is no row: the query leaves it out"
-        )
+        last_line = f"the last line ({', '.join(total.values())})"
+        doubts.append(f"{last_line} has totals of the lines before it, and is no row: the query leaves it out")
     select = f"SELECT * FROM {{}} WHERE {' AND '.join(conditions)}" if conditions else "*"
     file_rows = tuple(len(part.table) for part in cells.values())
     return SampledTable(settings, columns, rows, is_complete, select=select, broken=broken, doubts=tuple(doubts), file_rows=file_rows)
+
+
+def _type_columns(table: pa.Table, is_complete: bool) -> tuple[list[TypedColumn], str]:
+    """The columns with their types, and the text that stands for a missing value; empty if none does.
+
+    Values that stand in some files with a dot at the end and in others without, as the labels of published tests do, are the same."""
+    mark = next(iter(missing_marks(table)), "")
+    columns = type_columns({name: table[name].combine_chunks() for name in table.column_names}, mark, is_complete)
+    for place, column in enumerate(columns):
+        if column.ddl != "string" or column.sql or pc.count_distinct(column.values).as_py() > _MOST_MENDED:
+            continue
+        values = set(pc.unique(column.values.drop_null()).to_pylist())
+        dotted = {value for value in values if value.endswith(".")}
+        if dotted and all(value[:-1] in values for value in dotted):
+            doubt = f"{column.name} has values with a dot at the end and without, which are taken for the same"
+            columns[place] = TypedColumn(column.name, "string", pc.utf8_rtrim(column.values, "."), "trim(TRAILING '.' FROM {})", doubt)
+    return columns, mark
 
 
 def _exclusion(values: Mapping[str, str], ddl: Mapping[str, str] | None = None) -> str:
@@ -267,13 +298,6 @@ def _without_total(table: pa.Table) -> tuple[pa.Table, dict[str, str] | None]:
     return (above, words or filled) if is_new and (is_total or is_empty) else (table, None)
 
 
-def _number(text: str) -> float | None:
-    try:
-        return float(text)
-    except ValueError:
-        return None
-
-
 def _is_total(column: pa.ChunkedArray, number: float) -> bool:
     """Whether a number is the sum of those of a column, or their mean, as far as it is written out."""
     texts = column.drop_null()
@@ -284,28 +308,8 @@ def _is_total(column: pa.ChunkedArray, number: float) -> bool:
     return any(abs(number - summary) <= 1e-6 * max(map(abs, (number, summary))) for summary in (total, total / len(values)) if summary)
 
 
-def _check_columns(cells: Mapping[str, Cells]) -> None:
-    first, expected = next((path, part.table.column_names) for path, part in cells.items())
-    for path, part in cells.items():
-        names = part.table.column_names
-        if sorted(names) == sorted(expected) and names != expected:
-            place = next(place for place, name in enumerate(names) if name != expected[place])
-            raise SourceError(
-                f"{path} has the columns of {first} in another order: column {place + 1} is {names[place]}, not {expected[place]}; write "
-                "them in one order, or give one of the files, and join the other in source.query"
-            )
-        if names != expected:
-            differing = sorted(set(names) ^ set(expected))[:4]
-            raise SourceError(f"{path} and {first} have different columns, such as {', '.join(differing)}; give files that are alike")
-
-
-def _without_dots(column: TypedColumn) -> TypedColumn:
-    """A column whose values stand in some files with a dot at the end and in others without, as the labels of published tests do."""
-    if column.ddl != "string" or column.sql or pc.count_distinct(column.values).as_py() > _MOST_MENDED:
-        return column
-    values = set(pc.unique(column.values.drop_null()).to_pylist())
-    dotted = {value for value in values if value.endswith(".")}
-    if not dotted or not all(value[:-1] in values for value in dotted):
-        return column
-    doubt = f"{column.name} has values with a dot at the end and without, which are taken for the same"
-    return TypedColumn(column.name, "string", pc.utf8_rtrim(column.values, "."), "trim(TRAILING '.' FROM {})", doubt)
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None

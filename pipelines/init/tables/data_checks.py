@@ -17,7 +17,7 @@ from pipelines.data.features.auto.encoder_choice import free_name
 from pipelines.init.tables.header import section_name
 from pipelines.init.tables.sql import sql_name
 from pipelines.init.tables.target import TargetChoice
-from pipelines.init.tables.trial import AUC, EXPLAINED_ERRORS, R_SQUARED, r_squared, rank_auc
+from pipelines.init.tables.trial import AUC, R_SQUARED, r_squared, rank_auc
 
 LEAK_SCORE = 0.99
 """AUC, share of the errors of the most frequent class, or R², from which one column tells the target."""
@@ -29,7 +29,8 @@ LEAST_ROWS, MOST_ROWS = 100, 20_000
 LEAST_RARE_ROWS = 10
 """Rows of the rarer class, held out, below which a score may be chance."""
 _RANGES = 64
-_METRICS = {"two classes": AUC, "classes": EXPLAINED_ERRORS, "number": R_SQUARED}
+_METRICS = {"two classes": AUC, "classes": "share of explained errors", "number": R_SQUARED}
+"""By the kind of the target."""
 _NEVER_NEGATIVE = re.compile(
     r"(^|_)(age|ages|count|counts|hours?|minutes?|seconds?|days?|years?|distance|duration|weight|height|length|width|size|area|price|"
     r"population|rooms|passengers|speed|quantity|qty)($|_)",
@@ -138,10 +139,10 @@ def missing_value_doubts(columns: Sequence[ColumnFacts], feature_names: Collecti
         if column.kind != "number" or column.distinct < 3:
             continue
         for mark in (column.numbers[0], column.numbers[-1]):
-            others = column.numbers[column.numbers != mark]
-            share = 1 - len(others) / len(column.numbers)
-            gap = min(abs(mark - others[0]), abs(mark - others[-1]))
-            is_far = gap >= others[-1] - others[0] or (mark < 0 <= others[0])
+            unmarked = column.numbers[column.numbers != mark]
+            share = 1 - len(unmarked) / len(column.numbers)
+            gap = min(abs(mark - unmarked[0]), abs(mark - unmarked[-1]))
+            is_far = gap >= unmarked[-1] - unmarked[0] or (mark < 0 <= unmarked[0])
             if is_far and abs(mark) >= _LEAST_MARK and mark == int(mark) and share >= _LEAST_MARKED:
                 name = column.name
                 impute = ", and its feature impute: median" if name in feature_names else ""

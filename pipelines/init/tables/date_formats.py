@@ -74,6 +74,7 @@ _LIKE_A_MOMENT = (
 )
 _FIRST = 1_000
 _FIRST_DISTINCT = 20
+"""Texts, and different ones among them, that show which patterns a column may have."""
 
 
 @dataclass(frozen=True)
@@ -185,20 +186,17 @@ class _Parts:
 
     @property
     def zone_seconds(self) -> np.ndarray | int:
+        """Of each text, how far its clock is ahead of that of Greenwich."""
         if not self.has("zone"):
             return 0
         zones = self.texts("zone")
         distinct = pc.unique(zones)
-        seconds = pa.array([_zone_offset(zone) for zone in distinct.to_pylist()], pa.int64())
-        return seconds.take(pc.index_in(zones, distinct)).to_numpy(zero_copy_only=False)
-
-
-def _zone_offset(zone: str) -> int:
-    """Seconds east of Greenwich."""
-    digits = re.sub("[^0-9]", "", zone)
-    if not digits:
-        return 0
-    return (-1 if "-" in zone else 1) * (int(digits[:2]) * 3600 + int(digits[2:] or 0) * 60)
+        seconds_east = []
+        for zone in distinct.to_pylist():
+            digits = re.sub("[^0-9]", "", zone)
+            seconds = int(digits[:2]) * 3600 + int(digits[2:] or 0) * 60 if digits else 0
+            seconds_east.append(-seconds if "-" in zone else seconds)
+        return pa.array(seconds_east, pa.int64()).take(pc.index_in(zones, distinct)).to_numpy(zero_copy_only=False)
 
 
 @dataclass(frozen=True)

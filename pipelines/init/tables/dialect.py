@@ -141,15 +141,15 @@ def find_dialect(data: bytes, encoding: str, is_cut: bool, skip: int = 0) -> tup
         dialect = TableDialect(divides=False)
     else:
         dialect = replace(dialect, divides=share >= 0.9, width=width)
-    read = list(first_records(text, dialect))
-    if read and not read[0].values and dialect.quote and not dialect.is_multiline:  # names may be the only values of several lines
-        several = replace(dialect, is_multiline=True)
-        if len(next(first_records(text, several)).values) == dialect.width:
-            dialect, read = several, list(first_records(text, several))
-    if not dialect.is_aligned and not dialect.has_blanks and _has_blanks(read):
+    sample = list(first_records(text, dialect))
+    if sample and not sample[0].values and dialect.quote and not dialect.is_multiline:  # names may be the only values of several lines
+        multiline = replace(dialect, is_multiline=True)
+        if len(next(first_records(text, multiline)).values) == dialect.width:
+            dialect, sample = multiline, list(first_records(text, multiline))
+    if not dialect.is_aligned and not dialect.has_blanks and _has_blanks(sample):
         dialect = replace(dialect, has_blanks=True)
-        read = list(first_records(text, dialect))
-    return replace(dialect, encoding=encoding), read
+        sample = list(first_records(text, dialect))
+    return replace(dialect, encoding=encoding), sample
 
 
 def first_records(text: bytes, dialect: TableDialect) -> Iterator[TextRecord]:
@@ -209,9 +209,9 @@ def _candidates(text: str) -> Iterator[TableDialect]:
                 escapes = ("", "\\") if f"\\{quote}" in text else ("",)
                 quoted = replace(divided, quote=quote)
                 yield from (
-                    replace(quoted, escape=escape, is_multiline=several)
+                    replace(quoted, escape=escape, is_multiline=multiline)
                     for escape in escapes
-                    for several in (False, True)[: 1 + (quote in text)]
+                    for multiline in (False, True)[: 1 + (quote in text)]
                 )
         if '"' in text:
             yield replace(divided, quote="")
@@ -230,8 +230,8 @@ def _score(text: bytes, dialect: TableDialect, is_cut: bool) -> tuple[float, flo
     """The score of a dialect, the share of lines that it makes sound records of equal width of, and that width."""
     if is_cut and dialect.is_multiline:  # a value may be open at the end
         text = text[: _records_end(text, dialect.cutting) or len(text)]
-    read = list(first_records(text, dialect))
-    widths = Counter(len(record.values) for record in read if record.values)
+    sample = list(first_records(text, dialect))
+    widths = Counter(len(record.values) for record in sample if record.values)
     if not widths:
         return 0, 0, 1
     width = max(widths, key=lambda width: (widths[width], width))
@@ -239,11 +239,11 @@ def _score(text: bytes, dialect: TableDialect, is_cut: bool) -> tuple[float, flo
         return 0, 0, 1
     alike = [
         record
-        for record in read
+        for record in sample
         if len(record.values) == width and not any(len(value) > 1 and value[0] == value[-1] in ('"', "'") for value in record.values)
     ]
     penalty = _NO_QUOTES_PENALTY if not dialect.quote else 0
-    share = max(sum(map(_line_count, alike)) - penalty, 0) / max(sum(map(_line_count, read)), 1)
+    share = max(sum(map(_line_count, alike)) - penalty, 0) / max(sum(map(_line_count, sample)), 1)
     sampled = alike[:: max(len(alike) // _MOST_SCORED, 1)]
     quality = sum(sum(map(_quality, record.values)) / width for record in sampled) / max(len(sampled), 1)
     is_rare = dialect.separator not in SEPARATORS[:-1]
@@ -277,8 +277,8 @@ def _is_aligned(lines: list[str], separator: str) -> bool:
     return padded > max(1, least * len(lines)) and widths.most_common(1)[0][1] >= 0.9 * len(lines)
 
 
-def _has_blanks(read: list[TextRecord]) -> bool:
+def _has_blanks(sample: list[TextRecord]) -> bool:
     """Whether numbers or most values have blanks around them."""
-    cells = [cell for record in islice(read, 200) for cell in record.values if cell.strip()]
+    cells = [cell for record in islice(sample, 200) for cell in record.values if cell.strip()]
     padded = [cell for cell in cells if cell != cell.strip()]
     return len(padded) > len(cells) / 2 or any(NUMBER.fullmatch(cell.strip()) for cell in padded)

@@ -1,13 +1,11 @@
-"""The features of a table, its task and its training: every column that is a feature, the terms of texts and the parts of moments; the task
-that the columns ask for, or the model that a trial finds best, by the number of rows and the kind of target. The figures were tried on
-public tables."""
+"""The features of a table: every column that is a feature, the terms of texts and the parts of moments; and the task that its columns ask
+for, where a trial of models does not decide. The figures were tried on public tables."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pipelines.config.messages.words import show_count
 from pipelines.config.slices import slice_modules
 from pipelines.data.features.auto.column_facts import ColumnFacts, has_sentences
 from pipelines.data.features.auto.encoder_choice import (
@@ -26,17 +24,11 @@ from pipelines.init.tables.keys_and_groups import Roles
 from pipelines.init.tables.sample import SampledTable
 from pipelines.init.tables.sql import Query
 from pipelines.init.tables.target import TargetChoice
-from pipelines.init.tables.trial import NETWORK, Trial
-from pipelines.init.tables.trial_models import trial_models
 
 LEAST_TEXTS = 20
 """Different texts below which they are categories: so few may share no word."""
 MOST_NAMED_COLUMNS = 100
 """Columns of one kind beyond which a pattern stands for all of them."""
-LEAST_ROWS = 50
-"""Rows that a split into three and a batch of training need."""
-MOST_EMBEDDED_COLUMNS = 300
-"""Columns beyond which numbers are not embedded: their vectors would outgrow the network."""
 
 
 def is_text_feature(column: ColumnFacts, roles: Roles) -> bool:
@@ -116,10 +108,3 @@ def table_task(roles: Roles, target: TargetChoice) -> TableTask | None:
     """The first task that a function in `TABLE_TASKS` of a slice's module `draft` recognizes."""
     recognizers = (recognize for module in slice_modules("draft").values() for recognize in getattr(module, "TABLE_TASKS", ()))
     return next((task for recognize in recognizers if (task := recognize(roles, target))), None)
-
-
-def task_and_training(target: TargetChoice, rows: int, trial: Trial | None) -> tuple[dict[str, Any], dict[str, Any], str]:
-    """The sections `task` and `train` of a table of so many rows, and the reason. Without a trial, a network."""
-    choice, reason = (trial.choice, "; ".join([trial.text, *trial.untried])) if trial else (NETWORK, f"for about {show_count(rows, 'row')}")
-    task, train = next(model for model in trial_models() if model.name == choice).write(target, rows, trial)
-    return task, {"workers": 1 if rows < 20_000 else 2, **train}, reason

@@ -62,8 +62,10 @@ def file_format(path: Path) -> str | None:
     for ending in COMPRESSED:
         name = name.removesuffix(ending)
     suffix = Path(name).suffix
-    kind = None if suffix in ENDINGS else _kinds_by_ending().get(suffix)
-    return kind.format if kind else ENDINGS.get(suffix)
+    if suffix in ENDINGS:
+        return ENDINGS[suffix]
+    kind = _kinds_by_ending().get(suffix)
+    return kind.format if kind else None
 
 
 def find_table(data: str, skip_rows: int | None = None, target: str = "") -> SampledTable | None:

@@ -86,30 +86,30 @@ class _Column:
         return any("." in other for other in self.values) or not low - margin <= float(value) <= high + margin
 
 
-def find_layout(dialect: TableDialect, read: Sequence[TextRecord], path: str, skip: int | None) -> Layout:
+def find_layout(dialect: TableDialect, records: Sequence[TextRecord], path: str, skip: int | None) -> Layout:
     """The layout of a table by its first records. `skip` are lines that the user wants to be skipped, if any are told.
 
     Raises SourceError where names are needed, and stand in a broken line."""
     if dialect.is_aligned:
-        read = [record for record in read if record.values]
-    read = [record for record in read if not skip or record.line > skip]
+        records = [record for record in records if record.values]
+    records = [record for record in records if not skip or record.line > skip]
     width = dialect.width
-    comment = "" if dialect.is_aligned else _comment(read[:_MOST_READ], width)
-    read = [record for record in read if not (comment and record.text.startswith(comment))]
+    comment = "" if dialect.is_aligned else _comment(records[:_MOST_READ], width)
+    records = [record for record in records if not (comment and record.text.startswith(comment))]
     dialect = replace(dialect, comment=comment, skip=skip or 0)
-    leading, columns = read[:_MOST_LEADING], _columns(read, width)
-    first = next((place for place, record in enumerate(leading) if _is_row(record, columns)), None)
-    if first is None:
-        first = next((place for place, record in enumerate(leading) if len(record.values) == width), 0)
-    titles = [record for record in leading[:first] if _possible_names(record, width, columns) is None]
-    names = [record for record in leading[:first] if record not in titles]
+    leading, columns = records[:_MOST_LEADING], _columns(records, width)
+    first_row = next((place for place, record in enumerate(leading) if _is_row(record, columns)), None)
+    if first_row is None:
+        first_row = next((place for place, record in enumerate(leading) if len(record.values) == width), 0)
+    titles = [record for record in leading[:first_row] if _possible_names(record, width, columns) is None]
+    names = [record for record in leading[:first_row] if record not in titles]
     if names:
-        return _layout_with_names(dialect, leading[:first], names, leading[first].line if first < len(leading) else 0, columns)
-    if len(read) <= first + 1:
+        return _layout_with_names(dialect, leading[:first_row], names, leading[first_row].line if first_row < len(leading) else 0, columns)
+    if len(records) <= first_row + 1:
         return Layout(dialect, ())
     if not titles or dialect.is_aligned:
-        return _layout_by_first_line(dialect, read[first], read[first + 1], columns)
-    layout = _layout_by_first_line(replace(dialect, skip=read[first].line - 1), read[first], read[first + 1], columns)
+        return _layout_by_first_line(dialect, records[first_row], records[first_row + 1], columns)
+    layout = _layout_by_first_line(replace(dialect, skip=records[first_row].line - 1), records[first_row], records[first_row + 1], columns)
     if layout.names and not layout.doubts:
         return layout
     record = next((record for record in titles if not record.values), titles[-1])  # a broken one leaves those below in doubt
@@ -120,9 +120,9 @@ def find_layout(dialect: TableDialect, read: Sequence[TextRecord], path: str, sk
     )
 
 
-def _columns(read: Sequence[TextRecord], width: int) -> list[_Column]:
+def _columns(records: Sequence[TextRecord], width: int) -> list[_Column]:
     """The columns of the records behind the first, since that may be a header, and of many behind the first few."""
-    alike = [record.values for record in read[:_MOST_READ] if len(record.values) == width]
+    alike = [record.values for record in records[:_MOST_READ] if len(record.values) == width]
     below = alike[4 if len(alike) > 12 else 1 :]
     different = [values for values in below if values != alike[0]]
     if len(below) - len(different) <= _MOST_REPEATED * len(below):  # of names that are repeated where files were joined
@@ -131,17 +131,17 @@ def _columns(read: Sequence[TextRecord], width: int) -> list[_Column]:
     return [_Column([value for value in values if value and value not in MARKS]) for values in stripped]
 
 
-def _comment(read: Sequence[TextRecord], width: int) -> str:
+def _comment(records: Sequence[TextRecord], width: int) -> str:
     """The sign that begins lines which are no rows, and no line that is one; empty if there is none."""
-    signs = Counter(record.text[0] for record in read if not (record.text[0].isalnum() or record.text[0] in "\"' \t+-.,;|([{<$€_"))
-    columns = _columns(read, width)
+    signs = Counter(record.text[0] for record in records if not (record.text[0].isalnum() or record.text[0] in "\"' \t+-.,;|([{<$€_"))
+    columns = _columns(records, width)
     for sign, _ in signs.most_common(2):
-        begun = [record for record in read if record.text.startswith(sign)]
+        begun = [record for record in records if record.text.startswith(sign)]
         as_wide = [record for record in begun if len(record.values) == width]
-        stand_first = as_wide == [record for record in read[: len(begun)] if record in as_wide]
-        if sign.isascii() and len(begun) < len(read) / 2 and 2 * len(as_wide) <= len(begun) and stand_first:
+        stand_first = as_wide == [record for record in records[: len(begun)] if record in as_wide]
+        if sign.isascii() and len(begun) < len(records) / 2 and 2 * len(as_wide) <= len(begun) and stand_first:
             return sign
-        if sign.isascii() and len(begun) < len(read) / 10 and columns[0].kind in ("number", "moment") and not as_wide:
+        if sign.isascii() and len(begun) < len(records) / 10 and columns[0].kind in ("number", "moment") and not as_wide:
             return sign
     return ""
 

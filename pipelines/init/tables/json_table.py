@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
 
@@ -27,6 +27,7 @@ from pipelines.init.tables.sample import (
 )
 from pipelines.init.tables.sql import selecting_query, sql_name
 
+Kind = TypeVar("Kind")
 FieldPath = tuple[str, ...]
 """The name of a column, or the names from it to a field of its structs."""
 MOST_FIELDS = 200
@@ -48,17 +49,67 @@ class _Field(NamedTuple):
     """Whether an object has several of them, and so no one value."""
 
 
+class _Records(NamedTuple):
+    """The records in samples of some files."""
+
+    records: list[dict[str, Any]]
+    file_rows: tuple[int, ...]
+    """Records of each sample."""
+    all_rows: int
+    """About how many records there are in all files."""
+    broken: float
+    """Share of the lines, or of an array's elements, that are no objects."""
+    is_complete: bool
+    is_document: bool
+    """Whether the last file is an array."""
+
+
 def read_json(paths: list[str], data: str) -> SampledTable:
     """The table. Raises SourceError for files without records, and for many that are none."""
-    read = even_files(paths)
+    sample = _read_records(paths, data)
+    fields = list(_flatten((), sample.records))
+    raw_names = [".".join(field.path) for field in fields]
+    new_names = tensor_column_names(raw_names)
+    typed = {field.path: _type(name, field, sample.is_complete) for name, field in zip(new_names, fields, strict=True)}
+    read_columns = {path: column for path, column in typed.items() if column.ddl not in NO_TYPES}
+    flags = {"multiLine": True} if sample.is_document else {}
+    doubts = [doubt for name, field in zip(raw_names, fields, strict=True) if (doubt := _doubt_of_spellings(name, field))]
+    if constants := [
+        name
+        for name, field in zip(new_names, fields, strict=True)
+        if any(isinstance(value, float) and not math.isfinite(value) for value in field.values)
+    ]:
+        flags["allowNonNumericNumbers"] = True
+        doubts.append(f"NaN or Infinity, which is no JSON, is a missing value of {name_list(constants)}, by allowNonNumericNumbers")
+    if nested := [column.name for path, column in read_columns.items() if len(path) > 1]:
+        doubts.append(f"objects are taken apart by the query, and the model takes their fields, such as {nested[0]}")
+    schema = _schema({path: column.ddl for path, column in read_columns.items()})
+    return SampledTable(
+        {"format": "json", "path": data, "schema": schema, **({"options": flags} if flags else {})},
+        [ColumnFacts(column) for column in typed.values()],
+        sample.all_rows,
+        sample.is_complete,
+        select=selecting_query({column.name: ".".join(map(sql_name, path)) for path, column in read_columns.items()}),
+        broken=sample.broken,
+        doubts=tuple(doubts),
+        raw_names=dict(zip(new_names, raw_names, strict=True)),
+        file_rows=sample.file_rows,
+    )
+
+
+def _read_records(paths: list[str], data: str) -> _Records:
+    """The records of samples. Raises SourceError for files without records, and for many that are none."""
+    sampled_paths = even_files(paths)
     records, file_rows, rows, broken = list[dict[str, Any]](), list[int](), 0.0, 0
-    is_complete, is_document = len(read) == len(paths), False
-    for path in read:
-        sample = sample_text(path, most_bytes_per_file(read))
+    is_complete, is_document = len(sampled_paths) == len(paths), False
+    for path in sampled_paths:
+        sample = sample_text(path, most_bytes_per_file(sampled_paths))
         if find_encoding(sample.data, path) != "utf-8":
             raise SourceError(f"{path} is not UTF-8, which JSON is; save it as UTF-8")
         is_document = sample.data.lstrip()[:1] == b"["
-        parsed = read_json_document(sample, path) if is_document else [_record(line) for line in sample.data.splitlines() if line.strip()]
+        parsed = (
+            read_json_document(sample, path) if is_document else [_parse(line, dict) for line in sample.data.splitlines() if line.strip()]
+        )
         sound = [record for record in parsed if record is not None]
         broken += len(parsed) - len(sound)
         records += sound
@@ -70,35 +121,7 @@ def read_json(paths: list[str], data: str) -> SampledTable:
     share = broken / (len(records) + broken)
     if share > MOST_BROKEN:
         raise SourceError(f"{data}: {100 * share:.0f} % of the lines are no JSON objects; mend the file, or give one of JSON lines")
-    fields = list(_flatten((), records))
-    raw_names = [".".join(field.path) for field in fields]
-    new_names = tensor_column_names(raw_names)
-    typed = {field.path: _type(name, field, is_complete) for name, field in zip(new_names, fields, strict=True)}
-    read_columns = {path: column for path, column in typed.items() if column.ddl not in NO_TYPES}
-    schema = _schema({path: column.ddl for path, column in read_columns.items()})
-    select = selecting_query({column.name: ".".join(map(sql_name, path)) for path, column in read_columns.items()})
-    flags = {"multiLine": True} if is_document else {}
-    if constants := [name for name, field in zip(new_names, fields, strict=True) if any(map(_is_constant, field.values))]:
-        flags["allowNonNumericNumbers"] = True
-    options = {"options": flags} if flags else {}
-    settings = {"format": "json", "path": data, "schema": schema, **options}
-    all_rows = round(rows * len(paths) / len(read))
-    columns = [ColumnFacts(column) for column in typed.values()]
-    raw_by_name = dict(zip(new_names, raw_names, strict=True))
-    nested = [column.name for path, column in read_columns.items() if len(path) > 1]
-    doubts = [doubt for name, field in zip(raw_names, fields, strict=True) if (doubt := _doubt_of_spellings(name, field))]
-    if constants:
-        doubts.append(f"NaN or Infinity, which is no JSON, is a missing value of {name_list(constants)}, by allowNonNumericNumbers")
-    if nested:
-        doubts.append(f"objects are taken apart by the query, and the model takes their fields, such as {nested[0]}")
-    return SampledTable(
-        *(settings, columns, all_rows, is_complete),
-        select=select,
-        broken=share,
-        doubts=tuple(doubts),
-        raw_names=raw_by_name,
-        file_rows=tuple(file_rows),
-    )
+    return _Records(records, tuple(file_rows), round(rows * len(paths) / len(sampled_paths)), share, is_complete, is_document)
 
 
 def has_json(path: str) -> bool:
@@ -107,7 +130,7 @@ def has_json(path: str) -> bool:
     if not beginning.startswith(b"{"):
         return re.match(rb"\[\s*\{", beginning) is not None
     lines = list(islice((line for line in beginning.splitlines() if line.strip()), _LEADING_LINES))
-    return all(_record(line) is not None for line in lines)
+    return all(_parse(line, dict) is not None for line in lines)
 
 
 def _doubt_of_spellings(name: str, field: _Field) -> str:
@@ -128,29 +151,19 @@ def read_json_document(sample: TextSample, path: str) -> list[dict[str, Any] | N
     try:
         records = json.loads(sample.data)
     except (ValueError, RecursionError) as error:
-        if _is_array(sample.data.splitlines()[0]):
+        if _parse(sample.data.splitlines()[0], list) is not None:
             raise SourceError(f'{path} has an array in each line, without names of columns; write objects, such as {{"a": 1}}') from error
         raise SourceError(f"{path} is no JSON: {error}; mend the file") from error
     return [record if isinstance(record, dict) else None for record in records]
 
 
-def _is_constant(value: Any) -> bool:
-    return isinstance(value, float) and not math.isfinite(value)
-
-
-def _is_array(line: bytes) -> bool:
+def _parse(line: bytes, kind: type[Kind]) -> Kind | None:
+    """The value of a line; None if it is no JSON, or of another kind."""
     try:
-        return isinstance(json.loads(line), list)
-    except (ValueError, RecursionError):
-        return False
-
-
-def _record(line: bytes) -> dict[str, Any] | None:
-    try:
-        record = json.loads(line)
+        value = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    return record if isinstance(record, dict) else None
+    return value if isinstance(value, kind) else None
 
 
 def _flatten(path: FieldPath, objects: Sequence[dict[str, Any] | None]) -> Iterator[_Field]:

@@ -41,15 +41,15 @@ _TYPES = {
 
 def read_parquet(paths: list[str], data: str) -> SampledTable:
     """The table. Raises SourceError for a file that cannot be read, without rows, or with other columns than the first."""
-    read = even_files(paths)
+    sampled_paths = even_files(paths)
     parts, rows = list[pa.Table](), 0
-    for path in read:
+    for path in sampled_paths:
         with file_errors(path), pq.ParquetFile(path) as file:
             _check_names(file.schema_arrow.names, path)
             rows += file.metadata.num_rows
-            parts.append(sample_row_groups(file, WHOLE_BYTES // len(read)))
+            parts.append(sample_row_groups(file, WHOLE_BYTES // len(sampled_paths)))
         if parts[-1].schema.names != parts[0].schema.names:
-            raise SourceError(f"{path} and {read[0]} have different columns; give files that are alike")
+            raise SourceError(f"{path} and {sampled_paths[0]} have different columns; give files that are alike")
     with file_errors(data):
         table = pa.concat_tables(parts, promote_options="permissive")
     if not len(table):
@@ -64,8 +64,8 @@ def read_parquet(paths: list[str], data: str) -> SampledTable:
     names = dict(zip(table.column_names, tensor_column_names(table.column_names), strict=True))
     converted = [convert_column(names[name], table[name]) for name in table.column_names]
     columns = [ColumnFacts(without_infinity(column)) for column in type_forms(converted)]
-    is_complete = len(table) == rows and len(read) == len(paths)
-    all_rows = round(rows * len(paths) / len(read))
+    is_complete = len(table) == rows and len(sampled_paths) == len(paths)
+    all_rows = round(rows * len(paths) / len(sampled_paths))
     raw_names = {new: raw for raw, new in names.items()}
     settings = {"format": "parquet", "path": data, **schema}
     select, file_rows = renaming_query(names), tuple(map(len, parts))

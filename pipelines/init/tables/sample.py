@@ -16,9 +16,22 @@ from pipelines.errors import SourceError
 WHOLE_BYTES, SAMPLE_BYTES = 32 * 2**20, 16 * 2**20
 """Up to the first, files of text are read whole; of larger ones, the second is read: 100,000 rows say what a million would."""
 PIECES = 64
+"""Pieces of a large file, and files of a folder, that are read at most, at even distances."""
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
+"""How its texts begin."""
 _ZERO_HEAD_BYTES, _MOST_LINES_WITH_ZERO = 2**18, 0.1
 """Text in which bytes of zero are counted, and the share of lines with one beyond which it is no text. ETL refuses the records of fewer."""
+GUESSED = ("windows-1252", "iso-8859-1")
+"""Encodings that are assumed of what is not UTF-8."""
+_NO_TEXTS = {
+    b"PK\3\4": "a zip archive, which is not read as a table; unpack it, or rename it to .xlsx if it is a workbook",
+    b"PAR1": "Parquet; rename it to .parquet",
+    b"SQLite format 3": "a database of SQLite; rename it to .sqlite",
+    b"\xfd7zXZ": "compressed by xz, which is not read; unpack it, or compress it by gzip",
+    b"\x1f\x8b": "compressed by gzip; rename it to end in .gz",
+    b"\xd0\xcf\x11\xe0": "a file of an old Office; save it as .xlsx or CSV",
+}
+"""What files are that begin so, and what to do."""
 
 
 @dataclass(frozen=True)
@@ -144,19 +157,6 @@ def _read_beginning(path: str, most_bytes: int) -> TextSample:
         return TextSample(data, 1.0)
     # A third is what text usually takes; only the size of a training depends on it.
     return TextSample(data[:most_bytes], min(most_bytes / (3 * max(size, 1)), 0.99))
-
-
-GUESSED = ("windows-1252", "iso-8859-1")
-"""Encodings that are assumed of what is not UTF-8."""
-_NO_TEXTS = {
-    b"PK\3\4": "a zip archive, which is not read as a table; unpack it, or rename it to .xlsx if it is a workbook",
-    b"PAR1": "Parquet; rename it to .parquet",
-    b"SQLite format 3": "a database of SQLite; rename it to .sqlite",
-    b"\xfd7zXZ": "compressed by xz, which is not read; unpack it, or compress it by gzip",
-    b"\x1f\x8b": "compressed by gzip; rename it to end in .gz",
-    b"\xd0\xcf\x11\xe0": "a file of an old Office; save it as .xlsx or CSV",
-}
-"""What files are that begin so, and what to do."""
 
 
 def find_encoding(data: bytes, path: str) -> str:

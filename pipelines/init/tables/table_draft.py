@@ -13,14 +13,11 @@ from pipelines.init.media.labelled_texts import text_training
 from pipelines.init.tables.data_checks import expectations, leak_doubt, missing_value_doubts
 from pipelines.init.tables.date_columns import add_moments, find_order, has_equal_steps, time_split
 from pipelines.init.tables.features_and_task import (
-    LEAST_ROWS,
-    MOST_EMBEDDED_COLUMNS,
     TableTask,
     column_features,
     is_text_feature,
     table_features,
     table_task,
-    task_and_training,
 )
 from pipelines.init.tables.find_table import find_table
 from pipelines.init.tables.header import section_name
@@ -31,63 +28,16 @@ from pipelines.init.tables.sql import Query
 from pipelines.init.tables.target import SPLIT_COUNT, TargetChoice, choose_target, rare_class_doubts
 from pipelines.init.tables.time_series import RowOrder, SeriesWindows, find_series
 from pipelines.init.tables.trial import Trial, try_models
-from pipelines.init.tables.trial_models import trial_models
+from pipelines.init.tables.trial_models import task_and_training, trial_models
 
+LEAST_ROWS = 50
+"""Rows that a split into three and a batch of training need."""
+MOST_EMBEDDED_COLUMNS = 300
+"""Columns beyond which numbers are not embedded: their vectors would outgrow the network."""
 _SMALL = 2_000
 """Rows below which validation and test need more than a tenth each."""
 _MOST_REASONS = 12
-
-
-def draft_table(request: Request) -> Draft | None:
-    """Draft the config of a file or a folder of tables; None for other data. Raises ConfigError or SourceError if they train no model."""
-    table = find_table(request.data, request.skip_rows, request.target)
-    if not table:
-        return None
-    if table.rows < LEAST_ROWS:
-        raise SourceError(_too_few_rows(table, request.data))
-    plan = _plan(table, request)
-    texts = [column for column in plan.roles.features if is_text_feature(column, plan.roles)]
-    columns = [*(column for column in plan.roles.features if column not in texts), *(plan.series.columns if plan.series else [])]
-    trial = None
-    if columns and not plan.task:  # else the kind of the data decides on the model
-        request.announce(_write_sections(plan, None)[0])  # nearly always with the dataset of the final draft
-        time, group = (plan.table.column(plan.split[name]) if name in plan.split else None for name in ("time", "group"))
-        trial = try_models(trial_models(), columns, texts, plan.target, time, group)
-    sections, features, training_reason = _write_sections(plan, trial)
-    reasons = _reasons(plan)
-    if not features:
-        target = plan.target.column.name
-        why_none = "; ".join(f"{', '.join(names)}: {why}" for names, why in reasons)
-        raise ConfigError(
-            f"{request.data}: no column besides {target} is a feature ({why_none}); give data with a column that varies and is no "
-            "identifier, or name another target with --target"
-        )
-    left_out = (f": {names[0]}, {why}." if len(names) == 1 else f", {why}: {', '.join(names)}." for names, why in reasons)
-    comments: dict[KeyPath, str] = {
-        **{("dataset", "features", feature.feature): feature.reason for feature in features if feature.reason},
-        **{("source", "expect", rule): why for rule, (_, why) in plan.expected.items()},
-        ("source", "windows"): fill(plan.series.reason, LINE_CHARACTERS - len("  # ")) if plan.series else "",
-        ("dataset", "split"): plan.split_reason,
-        ("dataset", "features"): "\n".join(f"{LEFT_OUT}{line}" for line in left_out),
-        ("dataset", "target"): plan.target.reason,
-        ("train",): training_reason,
-        ("train", "monitor"): "a class is rare" if "monitor" in sections["train"] else "",
-    }
-    size = f"{show_count(plan.table.rows, 'row')} of {show_count(len(plan.table.columns), 'column')}"
-    about, basis = ("", "") if plan.table.is_complete else ("about ", " The reasons below are from a sample of them.")
-    introduction = f"{request.data}: {about}{size}. Drafted by `lockstep init`, to be edited.{basis}"
-    doubts = _doubts(plan, {feature.feature for feature in features})
-    return Draft(sections, (introduction,), comments, tuple(doubts))
-
-
-def _too_few_rows(table: SampledTable, data: str) -> str:
-    text = f"{data} has {show_count(table.rows, 'row')}, too few for three splits; give a table of at least {LEAST_ROWS}"
-    name = next((column.name for column in table.columns if column.typed.ddl == OBJECTS), "")
-    if not name:
-        return text
-    keys = "".join(f'["{key}"]' for key in table.raw_names.get(name, name).split("."))
-    records = ".[]" if table.settings.get("options", {}).get("multiLine") else "."
-    return f"{text}, such as the objects of {name}, each in a line of its own: jq -c '{records}{keys}[]' {data}"
+"""Columns that are left out, each with its reason; of more, the reasons are given, each with its columns."""
 
 
 @dataclass(frozen=True)
@@ -107,6 +57,51 @@ class _Plan:
     """The task that the columns ask for; None if a trial of models decides."""
 
 
+def draft_table(request: Request) -> Draft | None:
+    """Draft the config of a file or a folder of tables; None for other data. Raises ConfigError or SourceError if they train no model."""
+    table = find_table(request.data, request.skip_rows, request.target)
+    if not table:
+        return None
+    if table.rows < LEAST_ROWS:
+        raise SourceError(_too_few_rows(table, request.data))
+    plan = _plan(table, request)
+    trial = _try_models(plan, request)
+    sections, features, training_reason = _write_sections(plan, trial)
+    left_out = _left_out(plan)
+    if not features:
+        target = plan.target.column.name
+        why_none = "; ".join(f"{', '.join(names)}: {why}" for names, why in left_out)
+        raise ConfigError(
+            f"{request.data}: no column besides {target} is a feature ({why_none}); give data with a column that varies and is no "
+            "identifier, or name another target with --target"
+        )
+    lines = (f": {names[0]}, {why}." if len(names) == 1 else f", {why}: {', '.join(names)}." for names, why in left_out)
+    comments: dict[KeyPath, str] = {
+        **{("dataset", "features", feature.feature): feature.reason for feature in features if feature.reason},
+        **{("source", "expect", rule): why for rule, (_, why) in plan.expected.items()},
+        ("source", "windows"): fill(plan.series.reason, LINE_CHARACTERS - len("  # ")) if plan.series else "",
+        ("dataset", "split"): plan.split_reason,
+        ("dataset", "features"): "\n".join(f"{LEFT_OUT}{line}" for line in lines),
+        ("dataset", "target"): plan.target.reason,
+        ("train",): training_reason,
+        ("train", "monitor"): "a class is rare" if "monitor" in sections["train"] else "",
+    }
+    size = f"{show_count(plan.table.rows, 'row')} of {show_count(len(plan.table.columns), 'column')}"
+    about, basis = ("", "") if plan.table.is_complete else ("about ", " The reasons below are from a sample of them.")
+    introduction = f"{request.data}: {about}{size}. Drafted by `lockstep init`, to be edited.{basis}"
+    return Draft(sections, (introduction,), comments, tuple(_doubts(plan, {feature.feature for feature in features})))
+
+
+def _too_few_rows(table: SampledTable, data: str) -> str:
+    text = f"{data} has {show_count(table.rows, 'row')}, too few for three splits; give a table of at least {LEAST_ROWS}"
+    name = next((column.name for column in table.columns if column.typed.ddl == OBJECTS), "")
+    if not name:
+        return text
+    keys = "".join(f'["{key}"]' for key in table.raw_names.get(name, name).split("."))
+    records = ".[]" if table.settings.get("options", {}).get("multiLine") else "."
+    return f"{text}, such as the objects of {name}, each in a line of its own: jq -c '{records}{keys}[]' {data}"
+
+
 def _plan(table: SampledTable, request: Request) -> _Plan:
     table, target = choose_target(table, request.target, request.data)
     table = add_moments(table, target.columns)
@@ -115,6 +110,18 @@ def _plan(table: SampledTable, request: Request) -> _Plan:
     split, split_reason = _split(table, target, roles, order)
     expected = expectations([column for column in table.columns if column.name not in roles.left_out])
     return _Plan(request.name, table, target, roles, series, split, split_reason, expected, table_task(roles, target))
+
+
+def _try_models(plan: _Plan, request: Request) -> Trial | None:
+    """The trial of models on the features; None if the kind of the data decides on the model, or if they say too little."""
+    roles, table, series = plan.roles, plan.table, plan.series
+    texts = [column for column in roles.features if is_text_feature(column, roles)]
+    columns = [*(column for column in roles.features if column not in texts), *(series.columns if series else [])]
+    if plan.task or not columns:
+        return None
+    request.announce(_write_sections(plan, None)[0])  # nearly always with the dataset of the final draft
+    time, group = (table.column(plan.split[name]) if name in plan.split else None for name in ("time", "group"))
+    return try_models(trial_models(), columns, texts, plan.target, time, group)
 
 
 def _write_sections(plan: _Plan, trial: Trial | None) -> tuple[dict[str, Any], list[Encoding], str]:
@@ -235,16 +242,16 @@ def _choose_model(plan: _Plan, query: Query, trial: Trial | None) -> tuple[list[
     return features, task, train, reason
 
 
-def _reasons(plan: _Plan) -> list[tuple[list[str], str]]:
+def _left_out(plan: _Plan) -> list[tuple[list[str], str]]:
     """Names of columns and why they are no features: each of few, many by reason. The split may be by one that the task does not take."""
-    left_out = dict(plan.roles.left_out)
+    reasons = dict(plan.roles.left_out)
     if plan.task:
         features = {column.name for column in plan.task.columns}
-        left_out |= {column.name: plan.task.left_out_reason for column in plan.roles.features if column.name not in features}
-    if len(left_out) <= _MOST_REASONS:
-        return [([name], why) for name, why in left_out.items()]
+        reasons |= {column.name: plan.task.left_out_reason for column in plan.roles.features if column.name not in features}
+    if len(reasons) <= _MOST_REASONS:
+        return [([name], why) for name, why in reasons.items()]
     by_reason: dict[str, list[str]] = {}
-    for name, why in left_out.items():
+    for name, why in reasons.items():
         by_reason.setdefault(why, []).append(name)
     return [(names, why) for why, names in by_reason.items()]
 

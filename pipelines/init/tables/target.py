@@ -105,7 +105,11 @@ def choose_target(table: SampledTable, name: str, data: str) -> tuple[SampledTab
         f"WHERE {sql_name(chosen)} <> {sql_text(str(value))} to source.query"
         for value, rows in marks
     )
-    doubts += tuple(_doubts_of_identifier(column, table.rows))
+    if column.kind == "number" and (is_row_number(column, table.rows) or is_identifier(column)):
+        doubts += (
+            f"{column.name} is another whole number in each row, as numbers of rows are, which nothing predicts; if it is one, name "
+            "another target with --target",
+        )
     return table, _describe(column, doubts, data)
 
 
@@ -197,15 +201,6 @@ def _merge_spellings(column: ColumnFacts) -> ColumnFacts | None:
     inner = column.typed.sql or "{}"
     doubts = "; ".join(part for part in (column.typed.doubt, doubt) if part)
     return ColumnFacts(replace(column.typed, values=texts, sql=sql.replace("{}", inner), doubt=doubts))
-
-
-def _doubts_of_identifier(column: ColumnFacts, rows: int) -> Iterator[str]:
-    """An assumption about numbers that name rows."""
-    if column.kind == "number" and (is_row_number(column, rows) or is_identifier(column)):
-        yield (
-            f"{column.name} is another whole number in each row, as numbers of rows are, which nothing predicts; if it is one, name "
-            "another target with --target"
-        )
 
 
 def _describe(column: ColumnFacts, doubts: tuple[str, ...], data: str) -> TargetChoice:

@@ -3,6 +3,8 @@
 Trees find steps, and the few columns of many that say something; a linear model is best where every column adds its share, and where rows
 are few; a network where smooth functions of several numbers count. A rule by the number of rows or columns would often be wrong. So each is
 fitted on some rows of the sample and scored on others, which are divided as the draft divides them: by time, by group, or at random.
+
+The models stand in `trial_models`, and what they are fitted on in `trial_inputs`.
 """
 
 import warnings
@@ -18,11 +20,6 @@ from pipelines.init.tables.target import TargetChoice
 from pipelines.init.tables.trial_inputs import TrialInputs, finite_numbers
 
 AUC, R_SQUARED, ACCURACY, AVERAGE_PRECISION = "AUC", "R²", "accuracy", "average precision"
-EXPLAINED_ERRORS = "share of explained errors"
-LINEAR, NETWORK = "a linear model", "a small network"
-_PENALTIES = np.logspace(-1, 4, 6)
-_STEPS = 3_000
-"""Of the network, at most."""
 LEAST_ROWS = 50
 LEAST_ROWS_OF_A_CLASS = 10
 MOST_ROWS, MOST_VALUES = 20_000, 300_000
@@ -33,7 +30,9 @@ _FEW_ROWS = 3_000
 """Rows below which each row is held out once, from three fits; of more, a quarter is, unless a class is rare: a quarter of its rows would
 say nothing."""
 _RESAMPLES = 100
+"""Of the rows held out, from which the standard error of a lead comes."""
 _METRICS = {"two classes": AUC, "classes": ACCURACY, "number": R_SQUARED}
+"""By the kind of the target."""
 Fit = Callable[[TrialInputs, np.ndarray, np.ndarray, bool], np.ndarray]
 """Fits a model on the rows of the inputs, whose target is given, and predicts other rows: numbers, or probabilities of classes."""
 
@@ -48,65 +47,6 @@ def rank_auc(is_positive: np.ndarray, predicted: np.ndarray) -> float:
 def r_squared(true: np.ndarray, predicted: np.ndarray) -> float:
     """The share of the variance that the predictions explain; of columns of several numbers, the mean."""
     return float(np.mean(1 - np.mean((true - predicted) ** 2, 0) / np.maximum(np.var(true, 0), 1e-300)))
-
-
-@dataclass(frozen=True)
-class TrialModel:
-    """A model that a trial compares with others, and a draft may train."""
-
-    name: str
-    """As in "ahead of a small network"."""
-    fit: Fit
-    """Raises ImportError without a library that it needs."""
-    write: Callable[[TargetChoice, int, Any], tuple[dict[str, Any], dict[str, Any]]]
-    """The sections `task` and `train` for a target, a number of rows and the trial."""
-    is_preferred: bool = False
-    """Whether it is chosen unless another model is ahead by more than a standard error, as what is trained soonest is."""
-    one_number_only: str = ""
-    """Why it is not tried for several numbers; empty if it predicts these too."""
-    without_library: str = ""
-    """What is said where its library is not there."""
-
-
-def fit_linear(inputs: TrialInputs, true: np.ndarray, test: np.ndarray, has_classes: bool) -> np.ndarray:
-    from sklearn import linear_model  # noqa: PLC0415
-
-    values = inputs.linear_inputs()
-    if has_classes:
-        classifier = linear_model.LogisticRegression(max_iter=100).fit(values[inputs.train], true)
-        return np.asarray(classifier.predict_proba(values[test]))
-    return np.asarray(linear_model.RidgeCV(_PENALTIES).fit(values[inputs.train], true).predict(values[test]))
-
-
-def ridge_penalty(inputs: TrialInputs, true: np.ndarray) -> float:
-    """The penalty of squared weights, per row, with which a linear model of a number predicts rows left out best."""
-    from sklearn import linear_model  # noqa: PLC0415
-
-    return float(linear_model.RidgeCV(_PENALTIES).fit(inputs.linear_inputs()[inputs.train], true).alpha_) / len(inputs.train)
-
-
-def fit_network(inputs: TrialInputs, true: np.ndarray, test: np.ndarray, has_classes: bool) -> np.ndarray:
-    """A perceptron, of the epoch that a part of the rows finds best."""
-    from sklearn import neural_network  # noqa: PLC0415
-
-    values = inputs.network_inputs()
-    batch = 32 if len(inputs.train) < 2_000 else 64 if len(inputs.train) < 5_000 else 128
-    steps_per_epoch = max(len(inputs.train) * 9 // 10 // batch, 1)
-    settings: dict[str, Any] = {
-        "hidden_layer_sizes": (128,),
-        "early_stopping": True,
-        "random_state": 0,
-        "learning_rate_init": 0.002,
-        "batch_size": batch,
-        "max_iter": max(_STEPS // steps_per_epoch, 5),
-        "n_iter_no_change": 8,
-    }
-    if has_classes:
-        network = neural_network.MLPClassifier(**settings).fit(values[inputs.train], true)
-        return np.asarray(network.predict_proba(values[test]))
-    mean, deviation = true.mean(0), np.where(true.std(0) > 0, true.std(0), 1.0)
-    regressor = neural_network.MLPRegressor(**settings).fit(values[inputs.train], (true - mean) / deviation)
-    return np.asarray(regressor.predict(values[test])) * deviation + mean
 
 
 @dataclass(frozen=True)
@@ -144,6 +84,26 @@ class Trial:
         return f"{self.metric} on {self.held_out_rows:,} rows of the sample, held out from small fits: {scores}{ahead}"
 
 
+@dataclass(frozen=True)
+class TrialModel:
+    """A model that a trial compares with others, and a draft may train."""
+
+    name: str
+    """As in "ahead of a small network"."""
+    fit: Fit
+    """Raises ImportError without a library that it needs."""
+    write: Callable[[TargetChoice, int, Trial | None], tuple[dict[str, Any], dict[str, Any]]]
+    """The sections `task` and `train` for a target, a number of rows and the trial."""
+    is_preferred: bool = False
+    """Whether it is chosen unless another model is ahead by more than a standard error, as what is trained soonest is."""
+    one_number_only: str = ""
+    """Why it is not tried for several numbers; empty if it predicts these too."""
+    without_library: str = ""
+    """What is said where its library is not there."""
+    fit_penalty: Callable[[TrialInputs, np.ndarray], float] | None = None
+    """The penalty of squared weights, per row, with which it predicts numbers of rows left out best; None if it has no such penalty."""
+
+
 def try_models(
     models: Sequence[TrialModel],
     features: Sequence[ColumnFacts],
@@ -158,18 +118,9 @@ def try_models(
     `texts` are none of the `features`. None if there are too few rows, also of a class, too many classes, or no feature that varies."""
     from threadpoolctl import threadpool_limits  # noqa: PLC0415, with scikit-learn, which takes a second
 
-    true = _target_numbers(target)
-    rows = np.flatnonzero(~np.isnan(true.reshape(len(true), -1)).any(1))
-    if len(rows) < LEAST_ROWS or (target.has_classes and target.column.distinct > MOST_CLASSES):
+    rows, true = _trial_rows(target, len(features))
+    if not len(rows):
         return None
-    most = max(min(MOST_ROWS, MOST_VALUES // max(len(features), 1)), 1_000)
-    rows = rows[np.linspace(0, len(rows) - 1, min(len(rows), most)).astype(int)]
-    true = true[rows]
-    if target.has_classes:
-        true, is_frequent = _frequent_classes(true)
-        rows, true = rows[is_frequent], true[is_frequent]
-        if len(np.unique(true)) < 2:
-            return None
     with threadpool_limits(1), warnings.catch_warnings():  # the sums of several threads differ in their last digits
         warnings.simplefilter("ignore")  # that a small fit ended early, or that a column is empty in its rows
         inputs = TrialInputs.from_columns(features, texts, rows, has_days=time is None)
@@ -177,23 +128,63 @@ def try_models(
             return None
         folds = list(_folds(rows, time, group, target.has_rare_class))
         held_out = np.concatenate([test for _, test in folds])
-        predicted, untried = dict[str, np.ndarray](), list[str]()
-        for model in models:
-            if model.one_number_only and target.further:
-                untried.append(model.one_number_only)
-                continue
-            try:
-                parts = [model.fit(replace(inputs, train=train), true[train], test, target.has_classes) for train, test in folds]
-            except ImportError:
-                untried.append(model.without_library)
-                continue
-            predicted[model.name] = np.concatenate(parts)
+        predicted, untried = _predict_held_out(models, inputs, true, folds, target)
     units = np.arange(len(held_out)) if group is None else group.codes[rows][held_out]
     preferred = next((model.name for model in models if model.is_preferred and model.name in predicted), "")
     trial = _compare(predicted, preferred, true[held_out], target, units)
-    if trial and trial.choice == LINEAR and not target.has_classes:
-        trial = replace(trial, penalty=ridge_penalty(inputs, true))
-    return trial and replace(trial, untried=tuple(untried))
+    if not trial:
+        return None
+    fit_penalty = next(model.fit_penalty for model in models if model.name == trial.choice)
+    penalty = fit_penalty(inputs, true) if fit_penalty and not target.has_classes else 0.0
+    return replace(trial, penalty=penalty, untried=untried)
+
+
+def _trial_rows(target: TargetChoice, columns: int) -> tuple[np.ndarray, np.ndarray]:
+    """The rows of the sample that are fitted or scored, as many as so many columns allow, and their targets: a number, or a column for each
+    of several, or the numbers from 0 of classes that have enough rows. No rows, if those are too few, or the classes too few or too many.
+
+    Which of two classes is 1 does not count, since their scores are the same either way."""
+    if target.has_classes:
+        nulls = target.column.typed.values.is_null(nan_is_null=True).to_numpy(zero_copy_only=False)
+        true = np.where(nulls, np.nan, target.column.codes.astype(float))[:, None]
+    else:
+        true = np.stack([finite_numbers(column) for column in target.columns], axis=1)
+    rows = np.flatnonzero(~np.isnan(true).any(1))
+    if len(rows) < LEAST_ROWS or (target.has_classes and target.column.distinct > MOST_CLASSES):
+        return rows[:0], true[:0]
+    most = max(min(MOST_ROWS, MOST_VALUES // max(columns, 1)), 1_000)
+    rows = rows[np.linspace(0, len(rows) - 1, min(len(rows), most)).astype(int)]
+    true = true[rows] if target.further else true[rows, 0]
+    if target.has_classes:
+        _, numbers, counts = np.unique(true, return_inverse=True, return_counts=True)
+        has_enough = counts >= LEAST_ROWS_OF_A_CLASS
+        if has_enough.sum() < 2:
+            return rows[:0], true[:0]
+        is_frequent = has_enough[numbers]
+        rows, true = rows[is_frequent], (np.cumsum(has_enough) - 1)[numbers[is_frequent]]
+    return rows, true
+
+
+def _predict_held_out(
+    models: Sequence[TrialModel],
+    inputs: TrialInputs,
+    true: np.ndarray,
+    folds: Sequence[tuple[np.ndarray, np.ndarray]],
+    target: TargetChoice,
+) -> tuple[dict[str, np.ndarray], tuple[str, ...]]:
+    """Predictions by model, fold after fold, and why other models were not tried."""
+    predicted, untried = dict[str, np.ndarray](), list[str]()
+    for model in models:
+        if model.one_number_only and target.further:
+            untried.append(model.one_number_only)
+            continue
+        try:
+            parts = [model.fit(replace(inputs, train=train), true[train], test, target.has_classes) for train, test in folds]
+        except ImportError:
+            untried.append(model.without_library)
+            continue
+        predicted[model.name] = np.concatenate(parts)
+    return predicted, tuple(untried)
 
 
 def _compare(predicted: dict[str, np.ndarray], preferred: str, true: np.ndarray, target: TargetChoice, units: np.ndarray) -> Trial | None:
@@ -250,23 +241,3 @@ def _folds(
     for part in range(parts if has_few_rows or has_rare_class else 1):
         is_held_out = draws % parts == part
         yield np.flatnonzero(~is_held_out), np.flatnonzero(is_held_out)
-
-
-def _target_numbers(target: TargetChoice) -> np.ndarray:
-    """The value, or a column for each of several; of classes, numbers that tell them apart, NaN where a row has none. Which of two is 1
-    does not count, since the scores of two classes are the same either way."""
-    if target.further:
-        return np.stack([finite_numbers(column) for column in target.columns], axis=1)
-    if not target.has_classes:
-        return finite_numbers(target.column)
-    codes = target.column.codes.astype(float)
-    nulls = target.column.typed.values.is_null(nan_is_null=True).to_numpy(zero_copy_only=False)
-    return np.where(nulls, np.nan, codes)
-
-
-def _frequent_classes(codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Numbers of classes from 0, and which rows have a class of enough rows."""
-    _, numbers, counts = np.unique(codes, return_inverse=True, return_counts=True)
-    is_frequent = counts[numbers] >= LEAST_ROWS_OF_A_CLASS
-    renumbered = np.cumsum(counts >= LEAST_ROWS_OF_A_CLASS) - 1
-    return renumbered[numbers], is_frequent

@@ -60,8 +60,8 @@ class TrialInputs:
             from sklearn.feature_extraction.text import HashingVectorizer  # noqa: PLC0415
 
             hashing = HashingVectorizer(n_features=_WORDS, norm=None, alternate_sign=False)  # so that texts without words are no error
-            of_rows = (column.typed.values.take(pa.array(rows)).fill_null("").to_pylist() for column in texts)
-            words = tuple(map(hashing.transform, of_rows))
+            texts_of_rows = (column.typed.values.take(pa.array(rows)).fill_null("").to_pylist() for column in texts)
+            words = tuple(map(hashing.transform, texts_of_rows))
         return cls(_stack(numbers, len(rows)), _stack(categories, len(rows)), words, np.arange(len(rows)))
 
     @property

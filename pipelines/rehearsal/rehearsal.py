@@ -1,8 +1,8 @@
-"""Has a process try a draft, and says what came of it."""
+"""Has a process try a draft with ETL, and says what came of it."""
 
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +16,7 @@ from pipelines.rehearsal.process import RehearsalProcess, RehearsalRequest, Rehe
 from pipelines.rehearsal.sampled_tables import SampledTables, sample_tables, use_samples
 
 MOST_REASONS = 3
+_RECORD_CHARACTERS = 80
 _PARTIAL_SLACK = 3.0
 """How many times the permitted share of refused rows a part of the rows may have: its first lines and its last ones are the worst."""
 
@@ -29,13 +30,9 @@ class _SentDraft:
     folder: Path
     """Of the dataset version."""
 
-    def is_same_dataset(self, values: Mapping[str, Any]) -> bool:
-        """Whether ETL would do the same for this config."""
-        return all(self.values[section] == values[section] for section in ("source", "dataset"))
-
 
 class Rehearsal:
-    """The trial of a draft by a process that waits for it; `origin` is the draft's file, for messages."""
+    """The rehearsal of a draft by a process that waits for it; `origin` is the draft's file, for messages."""
 
     def __init__(self, process: RehearsalProcess, origin: str) -> None:
         self._process = process
@@ -51,12 +48,14 @@ class Rehearsal:
         """Try the config, given as plain values, unless one of the same data was announced, and return what is to be said of the outcome.
 
         Raises the LockstepError with which ETL or training would refuse it, and SourceError if they would refuse too many rows."""
-        with _naming_draft(self._origin):
-            if self._sent and not self._sent.is_same_dataset(values):
+        try:
+            if self._sent and any(self._sent.values[section] != values[section] for section in ("source", "dataset")):
                 self._process.receive()
                 self._sent = None
             sent = self._sent or self._begin(values)
             result = self._check(values, sent)
+        except LockstepError as error:
+            raise type(error)(f"the draft of {self._origin} is not written, since ETL or training would refuse it: {error}") from error
         if result.unavailable:
             return (f"the draft was not tried with ETL, since {result.unavailable}",)
         limit = self._read(values).source.max_quarantined * (1 if sent.sampled.is_complete else _PARTIAL_SLACK)
@@ -66,7 +65,10 @@ class Rehearsal:
                 f"{self._origin} is not written, since ETL would refuse {share}; mend the data, or write a config by hand, with "
                 "source.max_quarantined:\n" + "\n".join(_refusal_lines(result))
             )
-        return tuple(_outcome_lines(result, sent.sampled))
+        if sent.sampled.unread:
+            tables = ", ".join(sent.sampled.unread)
+            return (f"ETL takes the rows of {tables}, which are too many to be tried; the query and its columns were checked",)
+        return tuple(f"ETL refuses {line}" for line in _refusal_lines(result))
 
     def _begin(self, values: Mapping[str, Any]) -> _SentDraft:
         """Have ETL try a config on a sample of its data."""
@@ -97,31 +99,12 @@ class Rehearsal:
         return with_absolute_paths(parse(deepcopy(dict(values)), self._origin), home())
 
 
-@contextmanager
-def _naming_draft(origin: str) -> Iterator[None]:
-    """Names the draft in what refuses it."""
-    try:
-        yield
-    except LockstepError as error:
-        raise type(error)(f"the draft of {origin} is not written, since ETL or training would refuse it: {error}") from error
-
-
-def _outcome_lines(result: RehearsalResult, sampled: SampledTables) -> list[str]:
-    if sampled.unread:
-        return [
-            f"ETL takes the rows of {', '.join(sampled.unread)}, which are too many to be tried; the query and its columns were checked"
-        ]
-    return [f"ETL refuses {line}" for line in _refusal_lines(result)]
-
-
 def _refusal_lines(result: RehearsalResult) -> list[str]:
-    """A line for each of the most frequent reasons."""
+    """A line for each of the most frequent reasons, with the beginning of a record."""
     by_frequency = sorted(result.refused.items(), key=lambda item: (-item[1], item[0]))
-    lines = [f"{count:,} of {result.rows:,} rows tried: {reason}{_sample(result, reason)}" for reason, count in by_frequency[:MOST_REASONS]]
+    lines = []
+    for reason, count in by_frequency[:MOST_REASONS]:
+        beginning = "".join(letter if letter.isprintable() else " " for letter in result.samples.get(reason, "")[:_RECORD_CHARACTERS])
+        lines.append(f"{count:,} of {result.rows:,} rows tried: {reason}{f', such as {beginning}' if beginning else ''}")
     rarer = by_frequency[MOST_REASONS:]
     return [*lines, f"{sum(count for _, count in rarer):,} for {len(rarer):,} other reasons"] if rarer else lines
-
-
-def _sample(result: RehearsalResult, reason: str) -> str:
-    record = result.samples.get(reason, "")
-    return f", such as {''.join(letter if letter.isprintable() else ' ' for letter in record[:80])}" if record else ""
