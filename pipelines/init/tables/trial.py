@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from scipy.stats import rankdata
 
 from pipelines.data.features.auto.column_facts import ColumnFacts
 from pipelines.init.tables.target import TargetChoice
@@ -39,6 +38,8 @@ Fit = Callable[[TrialInputs, np.ndarray, np.ndarray, bool], np.ndarray]
 
 def rank_auc(is_positive: np.ndarray, predicted: np.ndarray) -> float:
     """The area under the ROC curve, by the ranks of the predictions of positive rows (Mann and Whitney 1947)."""
+    from scipy.stats import rankdata  # noqa: PLC0415, it takes most of a second, in which the draft can already be tried
+
     positives, negatives = int(is_positive.sum()), int((~is_positive).sum())
     ranks = rankdata(predicted)[is_positive].sum() - positives * (positives + 1) / 2
     return float(ranks / max(positives * negatives, 1))
