@@ -14,7 +14,7 @@ import pyarrow.types as types
 
 from pipelines.applications.detection.peaks import NO_BOX
 from pipelines.data.features.arrays import is_bytes
-from pipelines.data.features.base import Encoder, tensors_with_nulls
+from pipelines.data.features.base import FileEncoder
 from pipelines.data.features.media_files import UnreadableError
 from pipelines.data.features.picture_files import Frame, Size, extent_text, read_frame
 from pipelines.data.features.raw import is_list, is_number, is_text
@@ -51,7 +51,7 @@ class Annotation:
     boxes: list[Box]
 
 
-class Boxes(Encoder["BoxesSettings"]):
+class Boxes(FileEncoder["BoxesSettings"]):
     """float32 of shape (most, 5): class, left, top, right, bottom in pixels of the encoded image, sorted; class −1 in free places."""
 
     @classmethod
@@ -70,27 +70,7 @@ class Boxes(Encoder["BoxesSettings"]):
     def classes(self) -> tuple[str, ...]:
         return self.settings.classes
 
-    def encode(self, *inputs: pa.Array) -> pa.Array:
-        encoded, refused = np.zeros((len(inputs[0]), self.settings.most, 5), np.float32), np.zeros(len(inputs[0]), bool)
-        encoded[..., 0] = NO_BOX
-        for row in range(len(encoded)):
-            try:
-                boxes = self._boxes(*(column[row].as_py() for column in inputs))
-            except UnreadableError:
-                refused[row] = True
-                continue
-            encoded[row, : len(boxes)] = boxes
-        return tensors_with_nulls(encoded, refused)
-
-    def fault(self, *values: Any) -> str:
-        try:
-            self._boxes(*values)
-        except UnreadableError as error:
-            return str(error)
-        return ""
-
-    def _boxes(self, content: Any, image: Any = None) -> np.ndarray:
-        """Boxes of shape (boxes, 5). Raises UnreadableError with the reason why there are none."""
+    def read(self, content: Any, image: Any = None) -> np.ndarray:
         annotation = _read_annotation(content)
         height, width = self.settings.shape
         size = annotation.size or (width, height)
@@ -115,7 +95,10 @@ class Boxes(Encoder["BoxesSettings"]):
         scaled = (np.array(sorted(boxes), np.float64).reshape(-1, 5) * scale).astype(np.float32)
         if (scaled[:, 1:3] >= scaled[:, 3:]).any():
             raise UnreadableError("a box has no area")
-        return scaled
+        encoded = np.zeros((self.settings.most, 5), np.float32)
+        encoded[:, 0] = NO_BOX
+        encoded[: len(scaled)] = scaled
+        return encoded
 
 
 def _as_shown(annotation: Annotation, frame: Frame) -> Annotation:

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from pipelines.applications.segmentation.nifti import MISSING, Voxels, centre, has_nibabel, read_nifti, resample
 from pipelines.data.features.arrays import array_element, flatten_arrays, is_bytes, scatter_arrays
-from pipelines.data.features.base import Encoder, tensors_with_nulls
+from pipelines.data.features.base import FileEncoder
 from pipelines.data.features.media_files import UPRIGHT, UnreadableError, orientation, turn
 from pipelines.data.features.picture_files import extent_text, read_frame, read_picture
 from pipelines.data.features.raw import is_number, numbers
@@ -26,7 +26,7 @@ _GREY = ("1", "L", "P", "I", "I;16", "I;16B")
 """Pillow's modes of one number per pixel."""
 
 
-class Mask(Encoder["MaskSettings"]):
+class Mask(FileEncoder["MaskSettings"]):
     """uint8 classes of shape (height, width) or (right, front, up). Masks of another size, values without a class, and anything but PNG,
     NIfTI, raw bytes of that shape and arrays are refused."""
 
@@ -54,21 +54,10 @@ class Mask(Encoder["MaskSettings"]):
             elements, has_shape = flatten_arrays(inputs[0], self.settings.shape)
             classes, has_class = self._classify(numbers(elements))
             return scatter_arrays(classes, ~has_class, has_shape, self.settings.shape)
-        encoded, refused = np.zeros((len(inputs[0]), *self.settings.shape), np.uint8), np.zeros(len(inputs[0]), bool)
-        for row in range(len(encoded)):
-            try:
-                encoded[row] = self._mask(*(column[row].as_py() for column in inputs))
-            except UnreadableError:
-                refused[row] = True
-        return tensors_with_nulls(encoded, refused)
+        return super().encode(*inputs)
 
     def fault(self, *values: Any) -> str:
-        if isinstance(values[0], bytes):
-            try:
-                self._mask(*values)
-            except UnreadableError as error:
-                return str(error)
-        return ""
+        return super().fault(*values) if isinstance(values[0], bytes) else ""
 
     def decode(self, values: np.ndarray) -> np.ndarray:
         """The values of the files."""
@@ -78,8 +67,7 @@ class Mask(Encoder["MaskSettings"]):
     def _values(self) -> np.ndarray:
         return np.array(self.settings.values or range(len(self.settings.classes)), np.int64)
 
-    def _mask(self, content: bytes | None, image: bytes | None = None) -> np.ndarray:
-        """The classes of a mask. Raises UnreadableError with the reason why there are none."""
+    def read(self, content: bytes | None, image: bytes | None = None) -> np.ndarray:
         if content is None:
             raise UnreadableError("")
         if len(self.settings.shape) == 3 and len(content) != prod(self.settings.shape):
@@ -156,7 +144,7 @@ def _check_place(volume: Voxels, image: bytes | None) -> None:
         raise UnreadableError("its orientation or place is another than its image's")
 
 
-class Volume(Encoder["VolumeSettings"]):
+class Volume(FileEncoder["VolumeSettings"]):
     """Floats of shape (1, right, front, up) from NIfTI files. Files that `read_nifti` cannot read are refused, and those with NaN, ±∞ or
     numbers beyond the dtype."""
 
@@ -169,30 +157,12 @@ class Volume(Encoder["VolumeSettings"]):
     def column(self, name: str, role: Role) -> TensorColumn:
         return TensorColumn(name=name, dtype=self.settings.dtype, shape=(1, *self.settings.shape), role=role)
 
-    def encode(self, *inputs: pa.Array) -> pa.Array:
-        encoded = np.zeros((len(inputs[0]), 1, *self.settings.shape), self.settings.dtype)
-        refused = np.zeros(len(inputs[0]), bool)
-        for row, value in enumerate(inputs[0]):
-            try:
-                encoded[row, 0] = self._values(value.as_py())
-            except UnreadableError:
-                refused[row] = True
-        return tensors_with_nulls(encoded, refused)
-
-    def fault(self, *values: Any) -> str:
-        try:
-            self._values(values[0])
-        except UnreadableError as error:
-            return str(error)
-        return ""
-
     def example(self, kind: pa.DataType) -> Any:
         import nibabel  # noqa: PLC0415, only who reads volumes has it installed
 
         return nibabel.Nifti1Image(np.zeros(self.settings.shape, np.uint8), np.eye(4)).to_bytes()
 
-    def _values(self, content: bytes | None) -> np.ndarray:
-        """The encoded volume, of the shape of the settings. Raises UnreadableError with the reason why there is none."""
+    def read(self, content: bytes | None) -> np.ndarray:
         if content is None:
             raise UnreadableError("")
         values = resample(read_nifti(content), self.settings.spacing, is_linear=True).values
@@ -206,4 +176,4 @@ class Volume(Encoder["VolumeSettings"]):
             stored = centre(values, self.settings.shape).astype(self.settings.dtype)
         if not np.isfinite(stored).all():
             raise UnreadableError(f"it has numbers beyond {self.settings.dtype}")
-        return stored
+        return stored[np.newaxis]

@@ -4,8 +4,9 @@ import math
 from collections import Counter
 from statistics import median
 
-from pipelines.applications.speech.encoders import SoundHeader, UnreadableSoundError, read_sound_header
+from pipelines.applications.speech.encoders import SoundHeader, read_sound_header
 from pipelines.config.messages.words import verb_for
+from pipelines.data.features.media_files import UnreadableError
 from pipelines.errors import ConfigError
 from pipelines.init.draft import Draft, Request
 from pipelines.init.media.class_folders import Learning, batch_rows, draft_files, epochs_for, find_classes, train_rows
@@ -66,7 +67,7 @@ def listen(path: str, table: SampledFiles) -> tuple[int, list[float], list[str]]
     for file in table.sample:
         try:
             sounds[file.name] = read_sound_header(table.read(file))
-        except UnreadableSoundError as error:
+        except UnreadableError as error:
             sounds[file.name] = str(error)
     headers = {name: sound for name, sound in sounds.items() if isinstance(sound, SoundHeader)}
     rates = Counter(header.sample_rate for header in headers.values())

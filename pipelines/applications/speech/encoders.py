@@ -18,8 +18,8 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines.data.features.arrays import is_bytes
-from pipelines.data.features.base import Encoder, tensors_with_nulls
-from pipelines.data.features.media_files import file_kind
+from pipelines.data.features.base import FileEncoder
+from pipelines.data.features.media_files import UnreadableError, file_kind
 from pipelines.data.versions.schema import Role, TensorColumn
 
 if TYPE_CHECKING:
@@ -37,10 +37,6 @@ SILENCE = 1e-10
 """Power that is added before the logarithm, about the power of 16-bit rounding noise; a sine at full scale has power 1."""
 STEP = 1 / 1024
 """Spectrograms are rounded to multiples of this, because the last bits of a logarithm differ between processors."""
-
-
-class UnreadableSoundError(ValueError):
-    """Says in words why bytes are no recording that is read."""
 
 
 @dataclass(frozen=True)
@@ -62,9 +58,9 @@ class SoundHeader:
 
 
 def read_sound_header(content: bytes) -> SoundHeader:
-    """The header of a WAV file, all of whose declared samples are there. Raises UnreadableSoundError."""
+    """The header of a WAV file, all of whose declared samples are there. Raises UnreadableError."""
     if content[:4] not in (b"RIFF", b"RF64") or content[8:12] != b"WAVE":
-        raise UnreadableSoundError(f"it is {file_kind(content)}, not a WAV file" if len(content) >= 12 or not content else _CUT)
+        raise UnreadableError(f"it is {file_kind(content)}, not a WAV file" if len(content) >= 12 or not content else _CUT)
     position, samples, long_size = 12, None, 0
     while position + 8 <= len(content):
         name, size = content[position : position + 4], struct.unpack_from("<I", content, position + 4)[0]
@@ -75,23 +71,23 @@ def read_sound_header(content: bytes) -> SoundHeader:
             samples = _parse_format(content[start : start + size])
         elif name == b"data":
             if samples is None:
-                raise UnreadableSoundError("its header does not say how samples are stored")
+                raise UnreadableError("its header does not say how samples are stored")
             return _count_samples(replace(samples, start=start), long_size if content[:4] == b"RF64" else size, content)
         position = start + size + size % 2
-    raise UnreadableSoundError(_CUT)
+    raise UnreadableError(_CUT)
 
 
 def read_samples(content: bytes, sample_rate: int, limit: int) -> np.ndarray:
     """The first samples, at most `limit`, as float64, the mean of all channels; integers become numbers within ±1.
 
-    Raises UnreadableSoundError for what is no WAV file, is damaged, has no samples, or has another sample rate."""
+    Raises UnreadableError for what is no WAV file, is damaged, has no samples, or has another sample rate."""
     header = read_sound_header(content)
     if header.sample_rate != sample_rate:
-        raise UnreadableSoundError(f"its sample rate is {header.sample_rate:,} Hz, not {sample_rate:,} Hz")
+        raise UnreadableError(f"its sample rate is {header.sample_rate:,} Hz, not {sample_rate:,} Hz")
     count = min(header.frames, limit) * header.channels
     numbers = sample_numbers(content[header.start : header.start + count * header.width], header.width, header.is_float)
     if header.is_float and not np.isfinite(numbers).all():
-        raise UnreadableSoundError("a sample is no number, or infinite")
+        raise UnreadableError("a sample is no number, or infinite")
     return numbers.reshape(-1, header.channels).mean(1)
 
 
@@ -111,19 +107,19 @@ def sample_numbers(data: bytes, width: int, is_float: bool) -> np.ndarray:
 
 def _parse_format(chunk: bytes) -> SoundHeader:
     if len(chunk) < 16:
-        raise UnreadableSoundError(_CUT)
+        raise UnreadableError(_CUT)
     code, channels, rate, _, frame_bytes, bits = struct.unpack_from("<HHIIHH", chunk)
     if code == _EXTENSIBLE:
         if len(chunk) < 40 or chunk[26:40] != _SUBFORMAT:
-            raise UnreadableSoundError("its extensible header names no known format; convert it to PCM")
+            raise UnreadableError("its extensible header names no known format; convert it to PCM")
         code = struct.unpack_from("<H", chunk, 24)[0]
     if code not in _WIDTHS:
-        raise UnreadableSoundError(f"its samples are {_FORMATS.get(code, f'of format {code:#x}')}; convert it to PCM")
+        raise UnreadableError(f"its samples are {_FORMATS.get(code, f'of format {code:#x}')}; convert it to PCM")
     width = (bits + 7) // 8
     if width not in _WIDTHS[code]:
-        raise UnreadableSoundError(f"its samples are {'floats' if code == _FLOATS else 'integers'} of {bits} bits; convert it to 16 bits")
+        raise UnreadableError(f"its samples are {'floats' if code == _FLOATS else 'integers'} of {bits} bits; convert it to 16 bits")
     if not channels or not rate or frame_bytes != channels * width:
-        raise UnreadableSoundError(f"its header is damaged: {channels} channels, {rate:,} Hz, {frame_bytes} bytes for a sample of each")
+        raise UnreadableError(f"its header is damaged: {channels} channels, {rate:,} Hz, {frame_bytes} bytes for a sample of each")
     return SoundHeader(rate, channels, width, code == _FLOATS, 0, 0)
 
 
@@ -133,10 +129,10 @@ def _count_samples(header: SoundHeader, size: int, content: bytes) -> SoundHeade
     # A length of 0 is that of a stream only if the file declares nothing behind its header either.
     is_stream = size >= _UNKNOWN_LENGTH or (size == 0 and struct.unpack_from("<I", content, 4)[0] + 8 <= header.start)
     if size > present and not is_stream:
-        raise UnreadableSoundError(f"{_CUT}: its header declares {size:,} bytes of samples, and {present:,} are there")
+        raise UnreadableError(f"{_CUT}: its header declares {size:,} bytes of samples, and {present:,} are there")
     count = (present if is_stream else size) // (header.channels * header.width)
     if not count:
-        raise UnreadableSoundError("it has no samples")
+        raise UnreadableError("it has no samples")
     return replace(header, frames=count)
 
 
@@ -192,7 +188,7 @@ def _mel(hertz: np.ndarray) -> np.ndarray:
     return 2595 * np.log10(1 + hertz / 700)
 
 
-class LogMel(Encoder["LogMelSettings"]):
+class LogMel(FileEncoder["LogMelSettings"]):
     """The `Spectrogram` of a WAV file, its channels averaged. Anything but WAV files with the sample rate of the settings is refused."""
 
     @classmethod
@@ -202,23 +198,10 @@ class LogMel(Encoder["LogMelSettings"]):
     def column(self, name: str, role: Role) -> TensorColumn:
         return TensorColumn(name=name, dtype="float32", shape=(self.settings.mels, self._spectrogram.frames), role=role)
 
-    def encode(self, *inputs: pa.Array) -> pa.Array:
-        encoded = np.zeros((len(inputs[0]), self.settings.mels, self._spectrogram.frames), np.float32)
-        refused = np.zeros(len(inputs[0]), bool)
-        for row, value in enumerate(inputs[0]):
-            try:
-                encoded[row] = self._spectrogram.log_mels(self._read(value.as_py() or b""))
-            except UnreadableSoundError:
-                refused[row] = True
-        return tensors_with_nulls(encoded, refused)
-
-    def fault(self, *values: Any) -> str:
-        try:
-            if values[0] is not None:
-                self._read(values[0])
-        except UnreadableSoundError as error:
-            return str(error)
-        return ""
+    def read(self, content: bytes | None) -> np.ndarray:
+        if content is None:
+            raise UnreadableError("")
+        return self._spectrogram.log_mels(read_samples(content, self.settings.sample_rate, self._spectrogram.samples))
 
     def example(self, kind: pa.DataType) -> Any:
         file = BytesIO()
@@ -228,9 +211,6 @@ class LogMel(Encoder["LogMelSettings"]):
             sound.setframerate(self.settings.sample_rate)
             sound.writeframes(bytes(2))
         return file.getvalue()
-
-    def _read(self, content: bytes) -> np.ndarray:
-        return read_samples(content, self.settings.sample_rate, self._spectrogram.samples)
 
     @cached_property
     def _spectrogram(self) -> Spectrogram:

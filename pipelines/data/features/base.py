@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 import numpy as np
 import pyarrow as pa
 
+from pipelines.data.features.media_files import UnreadableError
 from pipelines.data.versions.schema import Role, TensorColumn, from_numpy
 from pipelines.errors import ConfigError
 
@@ -163,6 +164,32 @@ class ListEncoder(Encoder[Settings]):
     def decode(self, values: np.ndarray) -> np.ndarray:
         """The texts of numbers; None for the numbers before the first."""
         return np.array([*[None] * self.first_number, *self.state[self.list_name]], dtype=object)[values]
+
+
+class FileEncoder(Encoder[Settings]):
+    """Base class of encoders that make each file an array, one file after the other."""
+
+    @abstractmethod
+    def read(self, *contents: Any) -> np.ndarray:
+        """The encoded values of a row, of the shape of the column. Raises UnreadableError with the reason why there are none; a missing
+        file has an empty one."""
+
+    def encode(self, *inputs: pa.Array) -> pa.Array:
+        column = self.column("", "feature")
+        encoded, is_refused = np.zeros((len(inputs[0]), *column.shape), column.dtype), np.zeros(len(inputs[0]), bool)
+        for row in range(len(encoded)):
+            try:
+                encoded[row] = self.read(*(values[row].as_py() for values in inputs))
+            except UnreadableError:
+                is_refused[row] = True
+        return tensors_with_nulls(encoded, is_refused)
+
+    def fault(self, *values: Any) -> str:
+        try:
+            self.read(*values)
+        except UnreadableError as error:
+            return str(error)
+        return ""
 
 
 class Packer(Encoder[Settings]):
