@@ -41,7 +41,7 @@ from pipelines.data.versions.storage import locate as locate_dataset
 from pipelines.data.versions.versions import Version, open_version
 from pipelines.etl.refusals import check_quarantined, check_rows_left
 from pipelines.etl.run import _check_output_is_outside
-from pipelines.etl.splits.row_placement import check_splits
+from pipelines.etl.splits.split_assignment import check_splits
 from pipelines.etl.splits.strata import check_cardinality
 from pipelines.report.arguments import read_arguments as read_report
 from pipelines.serving.batch.input_columns import detect_formats

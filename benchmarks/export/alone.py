@@ -23,7 +23,7 @@ from pipelines import api, tracking
 from pipelines.config import Config
 from pipelines.errors import LockstepError
 from pipelines.serving.export.examples import example_predictions
-from pipelines.serving.export.program import rows_to_json
+from pipelines.serving.export.predict_program import rows_to_json
 from pipelines.serving.export.subject import read_subject
 from pipelines.serving.registry.gates import test_rows
 from pipelines.spark.session import session

@@ -16,7 +16,7 @@ from pipelines.data.loader.reader import Reader
 from pipelines.data.versions.parts import RowGroup
 from pipelines.tasks.base import Batch, Data
 from pipelines.tasks.tabular import Perceptron, Tabular
-from pipelines.train.tree_all_reduce import TreeAllReduce
+from pipelines.train.ordered_all_reduce import TreeAllReduce
 
 RANK = 1
 """The worker whose surroundings differ, where only one worker's do."""

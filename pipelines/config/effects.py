@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from pipelines.config.messages.wording import show_value
+from pipelines.config.messages.validation_errors import show_value
 from pipelines.config.section import Section
 
 NOTHING: tuple[Any, ...] = (None, False, "none", "", (), {}, 0, 0.0)

@@ -8,7 +8,7 @@ from typing import Annotated, Any, get_args, get_origin
 import yaml
 from pydantic import BaseModel
 
-from pipelines.config.messages.wording import show_value
+from pipelines.config.messages.validation_errors import show_value
 from pipelines.config.reading import describe_yaml_error, from_yaml
 from pipelines.errors import ConfigError
 

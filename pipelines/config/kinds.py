@@ -15,7 +15,7 @@ from typing import Annotated, Any, Generic, Literal, get_args, get_origin
 
 from pydantic import AfterValidator, ValidationInfo, create_model
 
-from pipelines.config.messages.wording import show_value
+from pipelines.config.messages.validation_errors import show_value
 from pipelines.config.messages.words import name_list, suggestion
 from pipelines.config.plugins import Settings, import_settings, is_class_path
 from pipelines.config.section import extend

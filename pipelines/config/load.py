@@ -19,7 +19,7 @@ from pydantic import ValidationError
 from pipelines.config import flags as command_line
 from pipelines.config.effects import ineffective_settings
 from pipelines.config.help import help_text, is_topic, short_help
-from pipelines.config.messages.wording import error_lines, show_value
+from pipelines.config.messages.validation_errors import error_lines, show_value
 from pipelines.config.paths import absolute_path, home
 from pipelines.config.pipeline import Config
 from pipelines.config.reading import read_yaml_file

@@ -5,7 +5,7 @@ from typing import TypeVar
 
 from pydantic import BaseModel
 
-from pipelines.config.messages.wording import show_value
+from pipelines.config.messages.validation_errors import show_value
 
 Settings = TypeVar("Settings", bound=BaseModel)
 Class = TypeVar("Class")

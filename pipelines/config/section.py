@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ModelWrapValidatorHandler, ValidationError, create_model, model_validator
 
-from pipelines.config.messages.wording import error_lines
+from pipelines.config.messages.validation_errors import error_lines
 from pipelines.errors import ConfigError
 
 Fraction = Annotated[float, Field(ge=0, le=1)]

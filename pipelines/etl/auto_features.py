@@ -16,7 +16,7 @@ from pipelines.data.features.auto.patterns import column_kind, name_columns
 from pipelines.data.features.raw import null_invalid
 from pipelines.data.sources.spark_sql import quote_name
 from pipelines.etl.refusals import accepted_rows
-from pipelines.etl.splits.row_placement import ROW, SPLIT, TRAIN, raw_schema
+from pipelines.etl.splits.split_assignment import ROW, SPLIT, TRAIN, raw_schema
 
 CELLS, LEAST_ROWS, MOST_ROWS = 4_000_000, 1_000, 100_000
 """Cells of the sample, and its rows. The standard error of a share is at most 0.016 in the fewest rows."""

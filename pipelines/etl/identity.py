@@ -21,7 +21,7 @@ from pipelines.data.sources.source_errors import naming_table, source_errors
 from pipelines.data.versions.manifest import FORMAT
 from pipelines.data.versions.raw_inputs import SourceFile, Sources
 from pipelines.errors import SourceError
-from pipelines.etl.splits import row_placement
+from pipelines.etl.splits import split_assignment
 from pipelines.spark.ambient_settings import ambient_identity
 
 
@@ -33,7 +33,7 @@ def version_name(config: Config, tables: RawTables, sources: Sources, spark: Spa
         "config": config.data_identity,
         "format": FORMAT,
         "encoders": ENCODERS_VERSION,
-        "order": row_placement.VERSION,
+        "order": split_assignment.VERSION,
         "spark": spark.version,
         "time zone": spark.conf.get("spark.sql.session.timeZone"),
         "ambient": ambient_identity(spark),

@@ -13,7 +13,7 @@ from pipelines.data.versions.manifest import FittedEncoder
 from pipelines.etl.auto_features import choose_features
 from pipelines.etl.query import reads_one_table
 from pipelines.etl.refusals import check_rows_left, refuse_unexpected
-from pipelines.etl.splits import row_placement
+from pipelines.etl.splits import split_assignment
 from pipelines.etl.statistics.gather import RowSummary, gather
 
 
@@ -30,8 +30,8 @@ class JudgedRows:
 
 def judge(rows: DataFrame, config: Config, is_deterministic: bool) -> DataFrame:
     """The rows with their identity and split, or the reason for refusing them; persisted if not `is_deterministic`."""
-    expected = row_placement.find_and_refuse_repeats(_expect(rows, config, is_deterministic), config.dataset.key)
-    return row_placement.assign_split(expected, config.dataset.split)
+    expected = split_assignment.find_and_refuse_repeats(_expect(rows, config, is_deterministic), config.dataset.key)
+    return split_assignment.assign_split(expected, config.dataset.split)
 
 
 def judge_and_summarize(rows: DataFrame, config: Config, rows_parsed: int, is_deterministic: bool) -> JudgedRows:
@@ -41,13 +41,13 @@ def judge_and_summarize(rows: DataFrame, config: Config, rows_parsed: int, is_de
     most_rows = rows_parsed if reads_one_table(rows) else math.inf
     judged = _split_and_summarize(expected, config, rows_parsed, most_rows)
     if judged.summary.keys_repeat:
-        judged = _split_and_summarize(row_placement.refuse_repeats(expected, config.dataset.key), config, rows_parsed, most_rows)
+        judged = _split_and_summarize(split_assignment.refuse_repeats(expected, config.dataset.key), config, rows_parsed, most_rows)
     return judged
 
 
 def _split_and_summarize(expected: DataFrame, config: Config, rows_parsed: int, most_rows: float) -> JudgedRows:
-    cuts = row_placement.stratify(expected, config.dataset.split)
-    rows = row_placement.assign_split(expected, config.dataset.split, cuts)
+    cuts = split_assignment.stratify(expected, config.dataset.split)
+    rows = split_assignment.assign_split(expected, config.dataset.split, cuts)
     choice = choose_features(rows, config.dataset, rows_parsed)
     summary = gather(rows, choice.dataset, sorted(choice.columns_read), most_rows)
     return JudgedRows(rows, cuts.note if cuts else "", choice, summary)
@@ -55,7 +55,7 @@ def _split_and_summarize(expected: DataFrame, config: Config, rows_parsed: int, 
 
 def _expect(rows: DataFrame, config: Config, is_deterministic: bool) -> DataFrame:
     """The rows with their identity, or the reason for refusing them; persisted if not `is_deterministic`."""
-    rows = refuse_unexpected(row_placement.add_identity(rows, config.dataset.key), config.source.expect)
+    rows = refuse_unexpected(split_assignment.add_identity(rows, config.dataset.key), config.source.expect)
     return rows.persist() if not is_deterministic and config.source.expect else rows
 
 
@@ -63,6 +63,6 @@ def fit_columns(summary: RowSummary, choice: Choice, handed_on: Mapping[str, int
     """Settle what was chosen for `auto`, and fit the encoders. `handed_on` are the rows of each table that the query reads. Raises
     SourceError if no row is left, or a split that the config asks for has none, ConfigError if the rows cannot fit an encoder."""
     check_rows_left(handed_on, summary.query_rows, summary.refused)
-    row_placement.check_splits(summary.rows, choice.dataset.split)
+    split_assignment.check_splits(summary.rows, choice.dataset.split)
     settled = settle(choice, summary.statistics, summary.missing, sum(summary.rows.values())) if choice.columns else choice
     return settled, fit_encoders(settled.dataset, summary.statistics, summary.schema)

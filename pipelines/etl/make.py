@@ -23,7 +23,7 @@ from pipelines.etl.quarantine import sample_refused, write_malformed
 from pipelines.etl.query import run_query
 from pipelines.etl.refusals import check_quarantined
 from pipelines.etl.served_query import translate_query
-from pipelines.etl.splits import row_placement
+from pipelines.etl.splits import split_assignment
 from pipelines.etl.splits.fold_assignment import count_rows_of_folds, divide_into_folds
 from pipelines.etl.splits.shares import compare_shares, compare_window_shares
 from pipelines.etl.statistics.gather import RowSummary
@@ -153,7 +153,7 @@ def _check_and_describe(config: Config, queried: QueriedRows, fitted: FittedRows
     written.add(queried.malformed)
     check_quarantined(fitted.refusable_rows, written.refused, config.source.max_quarantined, written.samples)
     folds, splits = count_rows_of_folds(attempt, written.row_groups, split), split_summaries(encoders, written.row_groups)
-    row_placement.check_splits({number: splits[name].rows for number, name in enumerate(SPLITS)}, split)
+    split_assignment.check_splits({number: splits[name].rows for number, name in enumerate(SPLITS)}, split)
     shares = fitted.shares
     if not shares.said and any(settings.packs for settings in fitted.config.dataset.encoders.values()):
         # Those of the windows where documents are packed, and nothing is to be said of the rows.

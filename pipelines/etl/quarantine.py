@@ -17,7 +17,7 @@ from pipelines.data.features.raw import python_rows
 from pipelines.data.versions import storage
 from pipelines.data.versions.commit import REPORT_SCHEMA, Attempt, Report, merge_reports
 from pipelines.etl.refusals import REASON
-from pipelines.etl.splits.row_placement import INTERNAL
+from pipelines.etl.splits.split_assignment import INTERNAL
 
 QUARANTINE = pa.schema([("reason", pa.string()), ("record", pa.string()), ("source", pa.string())])
 

@@ -20,8 +20,8 @@ from pipelines.data.sources.base import RawTables
 from pipelines.data.sources.source_errors import source_errors, table_errors
 from pipelines.errors import ConfigError
 from pipelines.etl.plan_checks import plan_warnings, refuse_nondeterminism
-from pipelines.etl.splits import row_placement
-from pipelines.etl.splits.row_placement import INTERNAL, raw_schema
+from pipelines.etl.splits import split_assignment
+from pipelines.etl.splits.split_assignment import INTERNAL, raw_schema
 from pipelines.etl.splits.strata import NO_CUTS
 from pipelines.etl.windows import add_windows, check_columns_read
 from pipelines.runtime.compat.spark import jvm, query_execution, sql_parser
@@ -79,7 +79,7 @@ def analyse(spark: SparkSession, config: Config, tables: RawTables) -> tuple[str
         refuse_nondeterminism(key, plan)
         warnings += [f"{key}: {warning}" for warning in sorted(set(plan_warnings(plan)) - query_warnings)]
     with source_errors(source, "dataset.split"):
-        row_placement.assign_split(row_placement.add_identity(rows, config.dataset.key), config.dataset.split, NO_CUTS)
+        split_assignment.assign_split(split_assignment.add_identity(rows, config.dataset.key), config.dataset.split, NO_CUTS)
     return tuple(warnings)
 
 

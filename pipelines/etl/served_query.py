@@ -42,7 +42,7 @@ from pipelines.data.rowwise.translate import (
 from pipelines.data.sources.source_errors import fails_any_stage
 from pipelines.data.versions.manifest import ServedQuery
 from pipelines.data.versions.schema import schema_to_text
-from pipelines.etl.splits.row_placement import exact_column, raw_schema
+from pipelines.etl.splits.split_assignment import exact_column, raw_schema
 from pipelines.runtime.compat.spark import context_is_stopped
 from pipelines.runtime.interrupts import first_signal
 

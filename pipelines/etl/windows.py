@@ -18,7 +18,7 @@ from pipelines.config.dataset.dataset import ByFold, ByFraction, Split
 from pipelines.config.dataset.windows import FUTURE, HISTORY, Statistic, WindowSettings, lag_name, rolling_name
 from pipelines.config.messages.words import name_list, suggestion
 from pipelines.errors import ConfigError, SourceError
-from pipelines.etl.splits.row_placement import exact_column, split_number
+from pipelines.etl.splits.split_assignment import exact_column, split_number
 
 _POSITION, _SPLIT, _LAST_SPLIT = "__position", "__window_split", "__last_split"
 _STATISTICS = {"mean": F.avg, "std": F.stddev_samp, "min": F.min, "max": F.max, "sum": F.sum}

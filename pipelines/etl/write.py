@@ -27,7 +27,7 @@ from pipelines.data.versions.raw_inputs import MOST_COLUMNS, MOST_ROWS, RAW_ROWS
 from pipelines.data.versions.schema import TensorColumn, arrow_schema, from_numpy, to_numpy
 from pipelines.etl.quarantine import Quarantine
 from pipelines.etl.refusals import REASON, accepted_rows
-from pipelines.etl.splits.row_placement import INTERNAL, PART, PLACE, ROW, SPLIT, TRAIN, assign_part, exact_column
+from pipelines.etl.splits.split_assignment import INTERNAL, PART, PLACE, ROW, SPLIT, TRAIN, assign_part, exact_column
 from pipelines.etl.statistics.row_sample import abridge
 from pipelines.runtime import philox
 

@@ -7,7 +7,7 @@ from functools import partial
 from threading import Event
 from typing import Any
 
-from ray.train import FailureConfig, LoggingConfig, RunConfig, ScalingConfig
+from ray.train import LoggingConfig, RunConfig, ScalingConfig
 from ray.train.torch import TorchConfig, TorchTrainer
 
 from pipelines.config import Config
@@ -15,15 +15,15 @@ from pipelines.config.train.train import Train
 from pipelines.data.versions.versions import Version
 from pipelines.launch.assignment import PACKAGES, Assignment
 from pipelines.launch.own_ray import is_own
-from pipelines.launch.worker_failures import DeathRecorder
+from pipelines.launch.worker_failures import DeathRecorder, restart_policy
 from pipelines.runtime.compat.ray_train import ElasticScalingPolicy, FixedScalingPolicy, ScalingPolicy, local_controller
 from pipelines.runtime.environment import installed_versions
 from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.strategy import strategy_class
 from pipelines.train.workers import COLLECTIVE_SHARE
 
-_STARTS, _START_SECONDS = 120, 5
-"""How many times, and how long each time, Ray waits for resources that its cluster does not have yet."""
+_START_SECONDS = 5
+"""How long Ray waits, before it tries again, for resources that its cluster does not have yet."""
 _STOP_SECONDS = 2.0
 """Time for a controller in this process to take its last step, before its Ray ends."""
 _NOT_NEEDED = ("DatasetsCallback", "PlacementGroupCleanerCallback")
@@ -140,13 +140,12 @@ def _scaling(settings: Train, gpus: bool, left_out: Sequence[str]) -> ScalingCon
 
 def _run(settings: Train, directory: RunDirectory, environment: dict[str, str]) -> RunConfig:
     parent, _, name = directory.path.rpartition("/")
-    return RunConfig(
+    return RunConfig(  # type: ignore[call-arg]  # as in _scaling
         name=name,
         storage_path=parent,
         storage_filesystem=directory.filesystem,
         logging_config=LoggingConfig(log_level="WARNING"),
         callbacks=[DeathRecorder(directory.uri)],  # type: ignore[list-item]  # as in _scaling
-        # Ray restarts the group from the last checkpoint after a worker has died.
-        failure_config=FailureConfig(max_failures=settings.max_failures, controller_failure_limit=_STARTS),  # type: ignore[call-arg]
+        failure_config=restart_policy(settings),
         worker_runtime_env={"env_vars": environment} if environment else None,
     )

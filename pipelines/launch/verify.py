@@ -22,8 +22,8 @@ from pipelines.launch.training_progress import TrainingProgress
 from pipelines.launch.training_watch import watch
 from pipelines.launch.worker import ReplayComparison, replay
 from pipelines.runtime.weights import from_bytes, model_digest
-from pipelines.tracking.client import flatten
 from pipelines.tracking.history import TrainingRecord, read_training
+from pipelines.tracking.params_and_tags import flatten
 from pipelines.tracking.run_heartbeat import MODEL_DIGEST
 from pipelines.tracking.training import run_folder
 from pipelines.train.checkpoint.checkpoint_record import DigestLog, read_digest_log

@@ -1,4 +1,4 @@
-"""Tells the driver which workers have died, as soon as Ray's controller knows."""
+"""How often Ray starts the workers again after one has died, from the last checkpoint; and which have died, and why, for the driver."""
 
 import logging
 import re
@@ -6,14 +6,17 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from ray.train import UserCallback
+from ray.train import FailureConfig, UserCallback
 
+from pipelines.config.train.train import Train
 from pipelines.errors import TrainingError
 from pipelines.runtime.machine import SHARED_MEMORY, SHARED_MEMORY_REMEDY
 from pipelines.train.checkpoint.run_directory import DEATHS, RunDirectory
 
 log = logging.getLogger(__name__)
 
+STARTS = 120
+"""How many times Ray tries to start a group for which its cluster has no resources yet."""
 _REASON_LENGTH = 200
 _CONNECTION = re.compile(
     r"[Cc]onnection (closed|reset|refused)|[Bb]roken pipe|[Ss]ocket (closed|error)|remote (process|peer)|NCCL.*(remote|peer)"
@@ -23,6 +26,11 @@ _NO_SHARED_MEMORY = re.compile(r"creating shared memory segment|No space left on
 """What NCCL and torch say where a container limits it."""
 _UNKNOWN_END = "connection error code 2"
 """Ray's words for a process whose connection ended without a word."""
+
+
+def restart_policy(settings: Train) -> FailureConfig:
+    """How often Ray starts the group again from the last checkpoint, after one of its workers has died."""
+    return FailureConfig(max_failures=settings.max_failures, controller_failure_limit=STARTS)  # type: ignore[call-arg]
 
 
 class DeathRecorder(UserCallback):

@@ -19,7 +19,7 @@ from pipelines.data.sources.tables import read_tables
 from pipelines.data.versions.manifest import Manifest
 from pipelines.errors import ConfigError
 from pipelines.etl.refusals import REASON, refuse_unexpected
-from pipelines.etl.splits.row_placement import exact_column, raw_schema
+from pipelines.etl.splits.split_assignment import exact_column, raw_schema
 from pipelines.runtime.compat.spark import query_execution
 from pipelines.serving.batch.input_tables import applicable_expectations
 from pipelines.serving.model.column_casts import fitting_rows

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from pipelines.config import Config, home
 from pipelines.config.load import parse_with_overrides, with_absolute_paths
-from pipelines.config.messages.wording import show_value
+from pipelines.config.messages.validation_errors import show_value
 from pipelines.config.messages.words import name_list
 from pipelines.config.paths import absolute_path
 from pipelines.config.train.defaults import convert_to_task

@@ -16,7 +16,7 @@ from pipelines.report.rendering import Best, Code, Note, PageTable, readable, re
 from pipelines.report.run_data import RunData, end_seconds, worker_hours
 from pipelines.report.run_page import best_validation, difference, duration, final_values, metric_cell, training_facts
 from pipelines.tasks.metrics.table import METRICS, Value
-from pipelines.tracking.client import flatten
+from pipelines.tracking.params_and_tags import flatten
 
 Columns = Mapping[str, np.ndarray]
 Runs = Mapping[str, RunData]

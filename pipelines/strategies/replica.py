@@ -22,9 +22,9 @@ from pipelines.train.buffers import ModelBuffers
 from pipelines.train.exact.exact import check_passes
 from pipelines.train.exact.gradient_reducer import Bucket, bucket_indices
 from pipelines.train.optimizers import Update
+from pipelines.train.ordered_all_reduce import TreeAllReduce, additions
 from pipelines.train.passes import Passes, choose_precision, seed
 from pipelines.train.step_clock import StepClock
-from pipelines.train.tree_all_reduce import TreeAllReduce, additions
 from pipelines.train.workers import WorkerContext
 
 SUMS = 5

@@ -6,7 +6,7 @@
                 the code.
 3. `run_heartbeat` sends heartbeats, which show the next command whether a run is alive or was killed.
 4. `sender`     sends metrics from rank 0 in batches, each point once, across outages and restarts.
-5. `tracked_run` creates a run, keeps it alive, and sets its final status.
+5. `tracked_run` creates a run, keeps it alive, and sets its final status. `params_and_tags` has the settings and the origin that it shows.
 6. `training`   opens or resumes the run of a training.
    `cross_validation_run` opens or resumes the run of a cross-validation, in which those of its trainings are.
 7. `job_runs`   are the runs of an ETL and of a baseline.

@@ -11,10 +11,11 @@ from mlflow.entities import Run
 
 from pipelines.config import Config
 from pipelines.data.versions.versions import Version
-from pipelines.tracking.client import connect, ensure_experiment, log_params, mlflow_errors, training_settings
+from pipelines.tracking.client import connect, ensure_experiment, mlflow_errors
+from pipelines.tracking.params_and_tags import log_params, origin_tags, training_settings
 from pipelines.tracking.run_heartbeat import HEARTBEAT, check_is_dead, correct_dead_runs, heartbeat
 from pipelines.tracking.tracked_run import MlflowRun, create_run
-from pipelines.tracking.training import log_dataset, origin_tags, record_resume
+from pipelines.tracking.training import log_dataset, record_resume
 
 CROSS_VALIDATION = "cross-validation"
 """The kind of these runs, in their tag KIND."""

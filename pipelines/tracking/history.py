@@ -13,8 +13,9 @@ from mlflow.entities import LifecycleStage, Run
 from mlflow.exceptions import MlflowException
 
 from pipelines.errors import TrackingError
-from pipelines.tracking.client import connect, flatten, mlflow_errors
+from pipelines.tracking.client import connect, mlflow_errors
 from pipelines.tracking.descriptions import HIDDEN, metric_name
+from pipelines.tracking.params_and_tags import flatten
 from pipelines.tracking.run_heartbeat import is_alive
 from pipelines.tracking.sender import BEST_EPOCH
 from pipelines.tracking.tracked_run import KIND

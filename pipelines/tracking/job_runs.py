@@ -12,11 +12,12 @@ from pipelines.config import Config
 from pipelines.data.versions.data_profile import Files, SparkStage
 from pipelines.data.versions.manifest import Manifest
 from pipelines.data.versions.versions import Version
-from pipelines.tracking.client import connect, ensure_experiment, etl_settings, key, log_params, mlflow_errors
+from pipelines.tracking.client import connect, ensure_experiment, mlflow_errors
 from pipelines.tracking.descriptions import GIT_COMMIT, git_commit
+from pipelines.tracking.params_and_tags import etl_settings, key, log_params, origin_tags
 from pipelines.tracking.run_heartbeat import correct_dead_runs
 from pipelines.tracking.tracked_run import MlflowRun, create_run, tracked_run
-from pipelines.tracking.training import log_dataset, origin_tags
+from pipelines.tracking.training import log_dataset
 
 BASELINE = "baseline"
 """The kind of these runs, in their tag KIND."""

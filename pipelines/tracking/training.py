@@ -17,9 +17,10 @@ from pipelines.config import Config
 from pipelines.data.versions import storage
 from pipelines.data.versions.versions import Version
 from pipelines.errors import DatasetError, TrackingError
-from pipelines.tracking.client import connect, ensure_experiment, log_params, mlflow_errors, param_values, training_settings
-from pipelines.tracking.descriptions import GIT_COMMIT, HIDDEN, SPARK_APPLICATION, git_commit, run_name
+from pipelines.tracking.client import connect, ensure_experiment, mlflow_errors
+from pipelines.tracking.descriptions import HIDDEN, SPARK_APPLICATION, run_name
 from pipelines.tracking.models import find_model
+from pipelines.tracking.params_and_tags import log_params, origin_tags, param_values, training_settings
 from pipelines.tracking.run_heartbeat import HEARTBEAT, MODEL_DIGEST, check_is_dead, correct_dead_runs, heartbeat
 from pipelines.tracking.tracked_run import MlflowRun, create_run
 
@@ -160,17 +161,6 @@ def _is_there(folder: str) -> bool:
         return bool(filesystem.get_file_info(path).type == FileType.Directory)
     except (DatasetError, OSError):
         return False
-
-
-def origin_tags(config: Config, version: Version) -> dict[str, str]:
-    """Tags that record the origin of the results of a run."""
-    return {
-        **config.tracking.tags,
-        "dataset.digest": version.digest,
-        "dataset.version": version.manifest.version,
-        "dataset.run_id": version.manifest.run_id,
-        GIT_COMMIT: git_commit(),
-    }
 
 
 def log_dataset(client: MlflowClient, run_id: str, config: Config, version: Version) -> None:

@@ -7,9 +7,9 @@ From a batch to new weights:
 2. `strategy`          is the interface of a step: forward, backward, exchange and update. `ddp` has one model per worker and one pass;
                        `exact` one pass per shard, with sums in a fixed order. `workers` says which rows each computes.
 3. `passes`            runs forward passes, sets their dtype, and seeds them by step and shard.
-4. `tree_all_reduce`   sums over workers, in a tree that is the same for any number of workers; `dtensor` has what tensors need of which
+4. `ordered_all_reduce` sums over workers, in a tree that is the same for any number of workers; `dtensor` has what tensors need of which
                        every worker holds a part.
-5. `optimizers`        scales and clips gradients, and steps the optimizer, at the rate of the step.
+5. `optimizers`        scales and clips gradients, and steps the optimizer, at the `learning_rate` of the step.
 6. `step_statistics`   has flags, result and sums of steps, read from the device a few steps at a time, and rejects NaN and infinite values.
                        `step_clock` measures where their time goes; `shard_balancer` deals shards to workers in proportion to their speed.
 

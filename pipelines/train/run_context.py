@@ -14,7 +14,7 @@ from pipelines.config.train.train import Train
 from pipelines.data.loader import Loader, Order
 from pipelines.tasks.details import EvaluationData
 from pipelines.tasks.metrics.table import Value
-from pipelines.train.optimizers import learning_rate
+from pipelines.train.learning_rate import learning_rate
 from pipelines.train.step_clock import PhaseTimes
 from pipelines.train.step_statistics import SLOW_STEP_SECONDS, CurveWindow, Flags, PendingSteps, StepStatistics, check_step, steps_per_point
 

@@ -20,16 +20,16 @@ from pipelines.data.loader.reader import Reader
 from pipelines.data.versions.folds import select_fold
 from pipelines.errors import ConfigError, SourceError
 from pipelines.etl.refusals import refuse
-from pipelines.etl.splits import row_placement
+from pipelines.etl.splits import split_assignment
 from pipelines.etl.splits.fold_assignment import add_folds
-from pipelines.etl.splits.row_placement import FOLDS
+from pipelines.etl.splits.split_assignment import FOLDS
 from pipelines.launch import cross_validation
 from pipelines.report.data_profile import profile_files
 
 
 def row_folds(rows: DataFrame, split: ByFold, key: tuple[str, ...] = ("id",)) -> dict[int, tuple[int, ...]]:
     """The folds of each row in all repeats, by its id."""
-    placed, _ = add_folds(row_placement.add_identity(rows, key), split)
+    placed, _ = add_folds(split_assignment.add_identity(rows, key), split)
     return {row[0]: tuple(row)[1:] for row in placed.select("id", *FOLDS[: split.repeats]).collect()}
 
 
@@ -38,7 +38,7 @@ def test_p6_a_row_s_fold_follows_from_its_key_seed_and_repeat(spark: SparkSessio
     split = ByFold(folds=4, repeats=2)
     numbers = row_folds(rows, split)
     first_rows = " ".join(f"{first}{second}" for first, second in (numbers[row] for row in range(6)))
-    assert first_rows == "13 41 23 12 42 12", "see row_placement.VERSION"
+    assert first_rows == "13 41 23 12 42 12", "see split_assignment.VERSION"
     third = rows.where("id % 3 = 0").withColumn("x", F.lit(0)).orderBy(F.desc("id")).repartition(5)
     assert row_folds(third, split) == {row: folds for row, folds in numbers.items() if row % 3 == 0}, "no other row counts"
     pairs = np.unique([4 * first + second for first, second in numbers.values()], return_counts=True)[1]
@@ -54,7 +54,7 @@ def test_groups_and_equal_rows_are_in_one_fold(spark: SparkSession) -> None:
         assert len({(row // 20, *folds) for row, folds in numbers.items()}) == 100
     counts = np.bincount([row // 500 * 5 + numbers[row][0] - 1 for row in numbers])
     assert (counts == 100).all(), "each value has five groups in every fold"
-    placed, _ = add_folds(row_placement.add_identity(rows.select("x", "c"), ()), ByFold(folds=5, stratify="c"))
+    placed, _ = add_folds(split_assignment.add_identity(rows.select("x", "c"), ()), ByFold(folds=5, stratify="c"))
     assert placed.groupBy("x").agg(F.count_distinct(FOLDS[0]).alias("n")).where("n > 1").isEmpty()
     with pytest.raises(SourceError, match="100 groups of g have more than one value of c"):
         row_folds(rows.withColumn("c", F.col("id") % 2), ByFold(folds=5, group="g", stratify="c"))
@@ -66,7 +66,7 @@ def test_p2_strata_differ_by_one_row_between_folds_and_refused_rows_count_for_no
         "id", "CASE WHEN id < 700 THEN 'a' WHEN id < 999 THEN NULL WHEN id < 1001 THEN 'two' ELSE 'z' END AS c"
     )
     split = ByFold(folds=5, repeats=2, stratify="c")
-    identified = refuse(row_placement.add_identity(rows, ("id",)), F.when(F.col("id") < 100, F.lit("small")))
+    identified = refuse(split_assignment.add_identity(rows, ("id",)), F.when(F.col("id") < 100, F.lit("small")))
     placed, note = add_folds(identified, split)
     for name in FOLDS[:2]:
         counts = {value: np.zeros(5, int) for value in ("a", None, "two", "z")}
@@ -76,8 +76,8 @@ def test_p2_strata_differ_by_one_row_between_folds_and_refused_rows_count_for_no
         assert all(np.ptp(numbers) <= 1 for numbers in (*counts.values(), sum(counts.values())))
     assert note.startswith("dataset.split.stratify: 2 of 4 values of c have fewer rows than there are folds")
     fewer, more = ByFold(folds=3, stratify="c"), rows.unionByName(rows.where("id >= 999").withColumn("id", F.col("id") + 10_000))
-    assert "of 3 values" not in add_folds(row_placement.add_identity(rows.where("id < 999"), ("id",)), split)[1]
-    assert not add_folds(row_placement.add_identity(more, ("id",)), fewer)[1], "fewer folds and more rows are remedies"
+    assert "of 3 values" not in add_folds(split_assignment.add_identity(rows.where("id < 999"), ("id",)), split)[1]
+    assert not add_folds(split_assignment.add_identity(more, ("id",)), fewer)[1], "fewer folds and more rows are remedies"
     repeated = row_folds(rows.orderBy(F.desc("id")).repartition(3), split)
     assert repeated == row_folds(rows, split)
 

@@ -14,7 +14,7 @@ from pipelines.data.features.auto.choice import Choice
 from pipelines.data.versions.manifest import FittedEncoder
 from pipelines.errors import ConfigError
 from pipelines.etl.judge import fit_columns as fit_gathered
-from pipelines.etl.splits import row_placement
+from pipelines.etl.splits import split_assignment
 from pipelines.etl.statistics import gather as gathering
 from pipelines.etl.statistics.gather import gather
 from pipelines.etl.summary import column_profile
@@ -47,7 +47,7 @@ def table(spark: SparkSession) -> DataFrame:
         "IF(id % 2 = 0, X'0001', NULL) AS bytes",
         "id % 3 AS y",
     )
-    return row_placement.assign_split(row_placement.add_identity(rows, ()), dataset().split)
+    return split_assignment.assign_split(split_assignment.add_identity(rows, ()), dataset().split)
 
 
 def fit(rows: DataFrame, settings: Dataset, most_rows: float = math.inf) -> tuple[dict[str, FittedEncoder], dict[str, dict[str, Any]]]:
@@ -76,7 +76,7 @@ def test_p6_partitions_leave_no_trace_whoever_sums_the_counts(spark: SparkSessio
 @pytest.mark.parametrize(("distinct", "keys_repeat"), [(300, False), (299, True)])
 def test_a_repeated_key_is_noticed(spark: SparkSession, most_rows: float, distinct: int, keys_repeat: bool) -> None:
     keyed = spark.range(0, 300, 1, 3).selectExpr(f"id % {distinct} AS key", "'w' AS word", "id % 3 AS y")
-    rows = row_placement.assign_split(row_placement.add_identity(keyed, ("key",)), dataset().split)
+    rows = split_assignment.assign_split(split_assignment.add_identity(keyed, ("key",)), dataset().split)
     assert gather(rows, dataset(key=["key"], features={"word": "vocabulary"}), most_rows=most_rows).keys_repeat == keys_repeat
 
 
@@ -97,8 +97,8 @@ def test_the_profile_describes_the_training_split(spark: SparkSession) -> None:
     rows = table(spark)
     gathered = gather(rows, dataset())
     _, profile = fit(rows, dataset())
-    train = rows.where(f"{row_placement.SPLIT} = 0")
-    assert gathered.rows == {number: rows.where(f"{row_placement.SPLIT} = {number}").count() for number in range(3)}
+    train = rows.where(f"{split_assignment.SPLIT} = 0")
+    assert gathered.rows == {number: rows.where(f"{split_assignment.SPLIT} = {number}").count() for number in range(3)}
     assert profile["bytes"] == {"rows": gathered.rows[0], "nulls": train.where("bytes IS NULL").count()}
     kinds = {row.kind: row["count"] for row in train.where("kind IS NOT NULL").groupBy("kind").count().collect()}
     assert profile["kind"]["most_frequent"] == kinds and profile["kind"]["distinct"] == 3
@@ -129,9 +129,9 @@ def test_very_many_columns_are_projected_once_unless_the_query_computes(spark: S
     rows = spark.range(1).selectExpr(first, *(f"id AS c{column}" for column in range(1, columns)))
     suit_columns(rows, is_judged_cheaply=True)
     try:
-        judged = row_placement.assign_split(row_placement.add_identity(rows, ("c0",)), ByFraction())
+        judged = split_assignment.assign_split(split_assignment.add_identity(rows, ("c0",)), ByFraction())
         parts = {split: range(split, split + 1) for split in range(3)}
-        plan = query_execution(row_placement.assign_part(judged, parts)).executedPlan().toString()
+        plan = query_execution(split_assignment.assign_part(judged, parts)).executedPlan().toString()
     finally:
         suit_columns(spark.range(1))
     assert len(re.findall("Project ", plan)) == projections
@@ -150,7 +150,7 @@ def test_settings_for_many_columns_change_no_value(spark: SparkSession) -> None:
         "map(concat('k', id % 2), id, 'z', NULL) AS m",
         "named_struct('p', id % 2 = 0, 'q', unhex(hex(id))) AS n",
     )
-    expected = row_placement.add_identity(rows, ("id",)).where("id % 7 > 0")
+    expected = split_assignment.add_identity(rows, ("id",)).where("id % 7 > 0")
     parts = {0: range(3), 1: range(3, 4), 2: range(4, 5)}
     tables = []
     for columns, is_merged in ((len(rows.columns), False), (3_000, True)):
@@ -158,7 +158,7 @@ def test_settings_for_many_columns_change_no_value(spark: SparkSession) -> None:
             spark.conf.set(key, value)
         try:
             # A new DataFrame, since a plan is made once.
-            placed = row_placement.assign_part(row_placement.assign_split(expected, ByFraction()), parts).selectExpr(
+            placed = split_assignment.assign_part(split_assignment.assign_split(expected, ByFraction()), parts).selectExpr(
                 "*", "to_json(n) AS text"
             )
             tables.append(placed.toArrow().sort_by("id"))

@@ -16,15 +16,15 @@ from pipelines.data.versions.data_profile import Files, Survey
 from pipelines.errors import ConfigError, SourceError
 from pipelines.etl.refusals import REASON, accepted_rows, refuse
 from pipelines.etl.run import run
-from pipelines.etl.splits import row_placement
-from pipelines.etl.splits.row_placement import PART, PLACE, ROW, SPLIT, salt_number
+from pipelines.etl.splits import split_assignment
 from pipelines.etl.splits.shares import compare_shares
+from pipelines.etl.splits.split_assignment import PART, PLACE, ROW, SPLIT, salt_number
 from pipelines.etl.summary import version_summary
 from pipelines.report.data_profile import profile_files
 
 
 def hashes(rows: DataFrame, key: tuple[str, ...] = ()) -> list[int]:
-    return [row[0] for row in row_placement.add_identity(rows, key).select(ROW).collect()]
+    return [row[0] for row in split_assignment.add_identity(rows, key).select(ROW).collect()]
 
 
 def reasons(rows: DataFrame) -> dict[str, int]:
@@ -34,7 +34,7 @@ def reasons(rows: DataFrame) -> dict[str, int]:
 
 def split_numbers(rows: DataFrame, split: Split, key: tuple[str, ...] = ()) -> dict[object, int]:
     """The number of its split by the value of each row's first column."""
-    return {row[0]: row[SPLIT] for row in row_placement.assign_split(row_placement.add_identity(rows, key), split).collect()}
+    return {row[0]: row[SPLIT] for row in split_assignment.assign_split(split_assignment.add_identity(rows, key), split).collect()}
 
 
 # ROW, the hash of all columns, SPLIT, PART, PLACE
@@ -50,12 +50,12 @@ KNOWN = [
 
 
 def test_p6_where_rows_go_is_pinned(spark: SparkSession) -> None:
-    """Known answers: if they change, raise row_placement.VERSION, for versions made before are then made otherwise."""
+    """Known answers: if they change, raise split_assignment.VERSION, for versions made before are then made otherwise."""
     values = "(1, 0.5D, 'a'), (2, -1.5D, NULL), (3, NULL, 'ü'), (4, 0D, 'd'), (5, 9D, 'e'), (6, 1D, 'f'), (7, 2D, 'g')"
-    rows = row_placement.add_identity(spark.sql(f"SELECT * FROM VALUES {values} AS t(i, x, s)"), ())
-    dealt = row_placement.assign_split(rows, ByFraction(train=0.6, validation=0.2, test=0.2))
-    placed = row_placement.assign_part(dealt, {0: range(5), 1: range(5, 8), 2: range(8, 9)}).orderBy("i")
-    (content,) = row_placement.content_order(placed)
+    rows = split_assignment.add_identity(spark.sql(f"SELECT * FROM VALUES {values} AS t(i, x, s)"), ())
+    dealt = split_assignment.assign_split(rows, ByFraction(train=0.6, validation=0.2, test=0.2))
+    placed = split_assignment.assign_part(dealt, {0: range(5), 1: range(5, 8), 2: range(8, 9)}).orderBy("i")
+    (content,) = split_assignment.content_order(placed)
     assert [tuple(row) for row in placed.select(ROW, content, SPLIT, PART, PLACE).collect()] == KNOWN
 
 
@@ -105,7 +105,7 @@ def test_a_group_stays_together(spark: SparkSession) -> None:
 
 def test_a_published_split_is_kept_and_other_values_are_refused(spark: SparkSession) -> None:
     rows = spark.range(4_000).selectExpr("id", "element_at(array('train', 'test', 'Train', NULL), CAST(id % 4 + 1 AS INT)) AS s")
-    dealt = row_placement.assign_split(row_placement.add_identity(rows, ()), ByColumn(by="s", validation=0.25))
+    dealt = split_assignment.assign_split(split_assignment.add_identity(rows, ()), ByColumn(by="s", validation=0.25))
     counts = {(row.s, row[SPLIT]): row["count"] for row in accepted_rows(dealt).groupBy("s", SPLIT).count().collect()}
     assert set(counts) == {("train", 0), ("train", 1), ("test", 2)}
     assert counts["test", 2] == 1_000 and 180 < counts["train", 1] < 320 and counts["train", 0] + counts["train", 1] == 1_000
@@ -115,7 +115,9 @@ def test_a_published_split_is_kept_and_other_values_are_refused(spark: SparkSess
 def test_time_decides_and_a_row_without_it_is_refused(spark: SparkSession) -> None:
     days = ["DATE'2016-12-31'", "DATE'2017-01-01'", "DATE'2017-05-31'", "DATE'2017-06-01'", "NULL"]
     rows = spark.sql(f"SELECT * FROM VALUES {', '.join(f'({number}, {day})' for number, day in enumerate(days, 1))} AS t(i, d)")
-    dealt = row_placement.assign_split(row_placement.add_identity(rows, ()), ByTime(time="d", validation="2017-01-01", test="2017-06-01"))
+    dealt = split_assignment.assign_split(
+        split_assignment.add_identity(rows, ()), ByTime(time="d", validation="2017-01-01", test="2017-06-01")
+    )
     assert {row.i: row[SPLIT] for row in accepted_rows(dealt).collect()} == {1: 0, 2: 1, 3: 1, 4: 2}
     assert reasons(dealt) == {"split: d is NULL": 1}
 
@@ -124,14 +126,14 @@ def test_time_decides_and_a_row_without_it_is_refused(spark: SparkSession) -> No
 def test_limits_that_are_no_times_in_order(spark: SparkSession, validation: str, test: str) -> None:
     rows = spark.sql("SELECT DATE'2017-01-01' AS d")
     with pytest.raises(ConfigError, match=f"column d is date; validation \\({validation}\\) and test"):
-        row_placement.assign_split(row_placement.add_identity(rows, ()), ByTime(time="d", validation=validation, test=test))
+        split_assignment.assign_split(split_assignment.add_identity(rows, ()), ByTime(time="d", validation=validation, test=test))
 
 
 def test_one_row_of_each_key_is_kept_the_same_for_any_order(spark: SparkSession) -> None:
     rows = spark.range(300).selectExpr("id % 100 AS k", "nullif(id % 100, 5) AS j", "id AS v")
     accepted = []
     for arrangement in (rows.orderBy("v"), rows.orderBy(F.desc("v")).repartition(3)):
-        judged = row_placement.find_and_refuse_repeats(row_placement.add_identity(arrangement, ("k", "j")), ("k", "j"))
+        judged = split_assignment.find_and_refuse_repeats(split_assignment.add_identity(arrangement, ("k", "j")), ("k", "j"))
         assert reasons(judged) == {"repeated key: k, j": 200}
         accepted.append(sorted(row.v for row in accepted_rows(judged).collect()))
     assert accepted[0] == accepted[1] and sorted(value % 100 for value in accepted[0]) == list(range(100))
@@ -148,35 +150,35 @@ def test_one_row_of_each_key_is_kept_where_only_nulls_inside_values_differ(spark
     accepted = []
     for arrangement in ((first, second), (second, first)):
         values = ", ".join(f"(CAST(7 AS INT), {value})" for value in arrangement)
-        rows = row_placement.add_identity(spark.sql(f"SELECT * FROM VALUES {values} AS t(k, v)").coalesce(1), ("k",))
-        assert rows.select(row_placement.content_order(rows)[0]).distinct().count() == 1, "the hash skips what differs"
-        accepted.append([str(row.v) for row in accepted_rows(row_placement.find_and_refuse_repeats(rows, ("k",))).collect()])
+        rows = split_assignment.add_identity(spark.sql(f"SELECT * FROM VALUES {values} AS t(k, v)").coalesce(1), ("k",))
+        assert rows.select(split_assignment.content_order(rows)[0]).distinct().count() == 1, "the hash skips what differs"
+        accepted.append([str(row.v) for row in accepted_rows(split_assignment.find_and_refuse_repeats(rows, ("k",))).collect()])
     assert accepted[0] == accepted[1] and len(accepted[0]) == 1
 
 
 def test_a_row_that_was_refused_before_keeps_its_reason_and_repeats_no_key(spark: SparkSession) -> None:
-    rows = row_placement.add_identity(spark.range(6).selectExpr("id % 3 AS k", "id AS v"), ("k",))
-    judged = row_placement.find_and_refuse_repeats(refuse(rows, F.when(F.col("v") < 2, F.lit("small"))), ("k",))
+    rows = split_assignment.add_identity(spark.range(6).selectExpr("id % 3 AS k", "id AS v"), ("k",))
+    judged = split_assignment.find_and_refuse_repeats(refuse(rows, F.when(F.col("v") < 2, F.lit("small"))), ("k",))
     assert reasons(judged) == {"small": 2, "repeated key: k": 1}
 
 
 def test_keys_that_do_not_repeat_cost_no_row(spark: SparkSession) -> None:
-    rows = row_placement.add_identity(spark.range(100).selectExpr("id AS k", "1 AS x"), ("k",))
-    assert row_placement.find_and_refuse_repeats(rows, ("k",)) is rows
+    rows = split_assignment.add_identity(spark.range(100).selectExpr("id AS k", "1 AS x"), ("k",))
+    assert split_assignment.find_and_refuse_repeats(rows, ("k",)) is rows
     assert hashes(rows, ("k",)) == hashes(rows.withColumn("x", F.lit(2)), ("k",))
 
 
 def test_a_split_without_rows_is_an_error_with_the_counts() -> None:
     with pytest.raises(SourceError, match=r"no row is left for validation \(train 9, validation 0, test 3\); give more rows, or change"):
-        row_placement.check_splits({0: 9, 1: 0, 2: 3}, ByFraction())
-    row_placement.check_splits({0: 9, 1: 0, 2: 0}, ByColumn(by="s"))
+        split_assignment.check_splits({0: 9, 1: 0, 2: 3}, ByFraction())
+    split_assignment.check_splits({0: 9, 1: 0, 2: 0}, ByColumn(by="s"))
 
 
 def shares_message(rows: DataFrame, split: dict[str, object], key: tuple[str, ...] = (), bound: float = 0.3) -> str:
     """The sentence about the shares of these rows; empty if they came as requested."""
     tensors = {"features": {"x": "identity"}, "target": {"y": "identity"}}
     dataset = Dataset.model_validate({"path": "data", "key": key, "split": split, "max_share_error": bound, **tensors})
-    dealt = row_placement.assign_split(row_placement.add_identity(rows, key), dataset.split)
+    dealt = split_assignment.assign_split(split_assignment.add_identity(rows, key), dataset.split)
     counts = {row[SPLIT]: row["count"] for row in accepted_rows(dealt).groupBy(SPLIT).count().collect()}
     return compare_shares(dealt, {number: counts.get(number, 0) for number in range(3)}, dataset).said
 
@@ -255,7 +257,7 @@ def test_shares_that_did_not_come_stand_at_the_end_in_the_manifest_and_on_the_pa
     assert ": one row repeats 900 times; " in message and version_summary(config, manifest).splitlines()[1] == message
     assert manifest.shares.came["train"] == pytest.approx(manifest.splits["train"].rows / 3_000)
     html = pages[0]["data.html"]
-    assert "Shares of the row_placement. " in html and "one row repeats 900 times" in html and ">asked<" in html
+    assert "Shares of the split_assignment. " in html and "one row repeats 900 times" in html and ">asked<" in html
     with pytest.raises(SourceError, match=r"one row repeats 900 times; .* SELECT DISTINCT .* or raise dataset.max_share_error"):
         run(config_with_repeats(tmp_path, "SELECT * FROM t", 0.05))
     mended = run(config_with_repeats(tmp_path, "SELECT DISTINCT * FROM t", 0.05))
@@ -267,7 +269,7 @@ SHARES = {"train": 0.7, "validation": 0.2, "test": 0.1}
 
 def counts_by_value(rows: DataFrame, split: ByFraction, key: tuple[str, ...] = ()) -> dict[object, list[int]]:
     """Rows of each split by the value of `split.stratify`."""
-    placed = row_placement.assign_split(row_placement.add_identity(rows, key), split)
+    placed = split_assignment.assign_split(split_assignment.add_identity(rows, key), split)
     counts: dict[object, list[int]] = {}
     for value, number, count in placed.groupBy(split.stratify, SPLIT).count().collect():
         counts.setdefault(value, [0, 0, 0])[number] = count
@@ -288,12 +290,12 @@ def test_p2_p6_a_stratified_split_has_exact_shares_of_each_value_however_rows_co
     assert split_numbers(rows.orderBy(F.desc("id")).repartition(7), split, ("id",)) == numbers and len(numbers) == 3_000
     unstratified = split_numbers(rows, ByFraction(**SHARES), ("id",))
     assert sum(numbers[row] != unstratified[row] for row in numbers) < 300, "rows keep the order of the hash that assigns splits"
-    assert "1 of 4 values of c have too few rows" in row_placement.stratify(row_placement.add_identity(rows, ("id",)), split).note  # type: ignore[union-attr]
+    assert "1 of 4 values of c have too few rows" in split_assignment.stratify(split_assignment.add_identity(rows, ("id",)), split).note  # type: ignore[union-attr]
 
 
 def test_equal_rows_and_groups_of_a_stratum_stay_together(spark: SparkSession) -> None:
     rows = spark.range(4_000).selectExpr("id DIV 4 AS x", "id % 8 < 4 AS c")
-    placed = row_placement.assign_split(row_placement.add_identity(rows, ()), ByFraction(**SHARES, stratify="c"))
+    placed = split_assignment.assign_split(split_assignment.add_identity(rows, ()), ByFraction(**SHARES, stratify="c"))
     assert placed.groupBy("x").agg(F.count_distinct(SPLIT).alias("n")).where("n > 1").isEmpty()
     assert counts_by_value(rows, ByFraction(**SHARES, stratify="c")) == {value: [1400, 400, 200] for value in (True, False)}
     assert counts_by_value(spark.range(500).selectExpr("1 AS x", "2 AS c"), ByFraction(**SHARES, stratify="c")) == {2: [500, 0, 0]}
@@ -306,8 +308,8 @@ def test_equal_rows_and_groups_of_a_stratum_stay_together(spark: SparkSession) -
 
 
 def test_rows_that_are_refused_count_for_no_stratum(spark: SparkSession) -> None:
-    rows = row_placement.add_identity(spark.range(2_000).selectExpr("id", "id % 2 AS c"), ("id",))
-    judged = row_placement.assign_split(refuse(rows, F.when(F.col("id") < 1000, F.lit("small"))), ByFraction(**SHARES, stratify="c"))
+    rows = split_assignment.add_identity(spark.range(2_000).selectExpr("id", "id % 2 AS c"), ("id",))
+    judged = split_assignment.assign_split(refuse(rows, F.when(F.col("id") < 1000, F.lit("small"))), ByFraction(**SHARES, stratify="c"))
     counts = {(row.c, row[SPLIT]): row["count"] for row in accepted_rows(judged).groupBy("c", SPLIT).count().collect()}
     assert [counts[0, number] for number in range(3)] == [counts[1, number] for number in range(3)] == [350, 100, 50]
     assert reasons(judged) == {"small": 1_000}

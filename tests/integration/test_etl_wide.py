@@ -13,8 +13,8 @@ from pipelines.data.features import needs
 from pipelines.data.sources.base import raw_tables
 from pipelines.data.sources.tables import read_tables
 from pipelines.etl.plan_checks import plan_warnings, refuse_nondeterminism
-from pipelines.etl.splits import row_placement
-from pipelines.etl.splits.row_placement import raw_schema
+from pipelines.etl.splits import split_assignment
+from pipelines.etl.splits.split_assignment import raw_schema
 from pipelines.etl.statistics import gather as fit
 from pipelines.runtime.compat.spark import query_execution
 from pipelines.spark.session import MOST_GENERATED_COLUMNS, restored_settings, suit_columns
@@ -47,7 +47,7 @@ def calls_of_java(spark: SparkSession, columns: int, monkeypatch: pytest.MonkeyP
         plan = query_execution(query).analyzed()
         refuse_nondeterminism("source.query", plan)
         assert list(plan_warnings(plan)) == []
-        judged = row_placement.assign_split(row_placement.add_identity(query, ("id",)), config.dataset.split)
+        judged = split_assignment.assign_split(split_assignment.add_identity(query, ("id",)), config.dataset.split)
         handed, compared = fit._select_columns(judged, config.dataset, schema, needs(config.dataset))
     assert compared == names and len(handed.columns) == columns + 5
     return calls

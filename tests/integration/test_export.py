@@ -26,8 +26,8 @@ from pipelines.errors import CorruptError, DatasetError, ExportError, TrackingEr
 from pipelines.serving.export.export_folder import _write_predictions, export
 from pipelines.serving.export.onnx import runner, write_onnx
 from pipelines.serving.export.parity import compare_outputs
+from pipelines.serving.export.predict_program import rows_to_json
 from pipelines.serving.export.predict_script import check_script
-from pipelines.serving.export.program import rows_to_json
 from pipelines.serving.export.subject import Numeric, Rows, Subject, read_subject, to_tensors
 from pipelines.serving.export.targets import Candidate, exporter_fault
 

@@ -5,7 +5,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.errors import QualityError
 from pipelines.etl.refusals import REASON, check_quarantined, refuse_unexpected
-from pipelines.etl.splits.row_placement import add_identity
+from pipelines.etl.splits.split_assignment import add_identity
 
 ROWS = [(1, "a"), (2, None), (3, "b"), (None, "c"), (-1, None)]
 

@@ -24,7 +24,7 @@ from pipelines.config.dataset.dataset import ByColumn, ByFraction, ByTime
 from pipelines.config.dataset.windows import WindowSettings
 from pipelines.errors import ConfigError, SourceError
 from pipelines.etl.run import run
-from pipelines.etl.splits.row_placement import raw_schema
+from pipelines.etl.splits.split_assignment import raw_schema
 from pipelines.etl.windows import add_windows, check_columns_read, check_order
 from pipelines.serving.model.series_windows import SeriesInputs, add_windows_to_rows
 

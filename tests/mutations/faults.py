@@ -51,7 +51,7 @@ FAULTS = (
         "tests/unit/test_exact.py",
     ),
     Fault(
-        "P5", "pipelines/train/tree_all_reduce.py", "tree_sum(self._root, node_sums.get)", "sum(node_sums.values())",
+        "P5", "pipelines/train/ordered_all_reduce.py", "tree_sum(self._root, node_sums.get)", "sum(node_sums.values())",
         "tests/unit/test_all_reduce.py",
     ),
     Fault(
@@ -61,11 +61,11 @@ FAULTS = (
         "tests/unit/test_digest_log.py",
     ),
     Fault(
-        "P6", "pipelines/etl/splits/row_placement.py", "isnull({column}), {value}' for", "{value}' for",
+        "P6", "pipelines/etl/splits/split_assignment.py", "isnull({column}), {value}' for", "{value}' for",
         "tests/integration/test_etl_splits.py",
     ),
     Fault(
-        "P6", "pipelines/etl/splits/row_placement.py", '_hash_with_salt("part", F.col(ROW))', "F.monotonically_increasing_id()",
+        "P6", "pipelines/etl/splits/split_assignment.py", '_hash_with_salt("part", F.col(ROW))', "F.monotonically_increasing_id()",
         "tests/integration/test_etl_splits.py tests/integration/test_etl_fit.py",
     ),
     Fault(
@@ -75,7 +75,7 @@ FAULTS = (
     Fault("P6", "pipelines/data/features/exact_sums.py", "values = values - high", "values = 0 * high", "tests/unit/test_statistics.py"),
     Fault("P6", "pipelines/data/versions/versions.py", "or pair[1].identity == identity]", "or True]", "tests/unit/test_dataset.py"),
     Fault(
-        "P6", "pipelines/tracking/training.py", '"dataset.digest": version.digest,', '"dataset.digest": version.manifest.version,',
+        "P6", "pipelines/tracking/params_and_tags.py", '"dataset.digest": version.digest,', '"dataset.digest": version.manifest.version,',
         "tests/unit/test_tracking.py",
     ),
     Fault(
@@ -201,7 +201,7 @@ FAULTS = (
         "tests/unit/test_stragglers.py -k shards",
     ),
     Fault(
-        *("etl", "pipelines/etl/splits/row_placement.py",
+        *("etl", "pipelines/etl/splits/split_assignment.py",
           'hash_share("split", unit)', 'hash_share("split", F.col(ROW))'),
         "tests/integration/test_etl_splits.py -k group",
     ),

@@ -52,15 +52,15 @@ def separators(polluted: Polluted, folder: Path) -> dict[str, str]:
     path.write_bytes(polluted.content)
     try:
         dialect, _ = find_dialect(polluted.content, find_encoding(polluted.content, path.name), is_cut=False)
-        ours = dialect.separator
+        guess = dialect.separator
     except LockstepError:
-        ours = ""
+        guess = ""
     try:
         tolerant = "strict_mode = false, ignore_errors = true, null_padding = true"
-        (theirs,) = duckdb.connect().execute(f"SELECT Delimiter FROM sniff_csv(?, {tolerant})", [str(path)]).fetchall()[0]
+        (guess_of_duckdb,) = duckdb.connect().execute(f"SELECT Delimiter FROM sniff_csv(?, {tolerant})", [str(path)]).fetchall()[0]
     except duckdb.Error:
-        theirs = ""
-    return {"lockstep": ours, "duckdb": theirs}
+        guess_of_duckdb = ""
+    return {"lockstep": guess, "duckdb": guess_of_duckdb}
 
 
 if __name__ == "__main__":

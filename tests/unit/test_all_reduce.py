@@ -14,8 +14,8 @@ from groups import run_group
 from torch import Tensor
 
 from pipelines.data.loader import shard_range
-from pipelines.train import tree_all_reduce
-from pipelines.train.tree_all_reduce import Span, TreeAllReduce, largest_nodes, tree_sum
+from pipelines.train import ordered_all_reduce
+from pipelines.train.ordered_all_reduce import Span, TreeAllReduce, largest_nodes, tree_sum
 from pipelines.train.workers import WorkerContext
 
 pytestmark = pytest.mark.slow
@@ -43,7 +43,7 @@ def _slow(barrier: Callable[..., None], rank: int) -> Callable[..., None]:
     """The barrier, before and after which this worker is late at times, and others at others."""
     random = Random(rank)
 
-    def late(self: tree_all_reduce.SharedMemory, numbers: Tensor | None = None) -> None:
+    def late(self: ordered_all_reduce.SharedMemory, numbers: Tensor | None = None) -> None:
         sleep(random.choice([0, 0, 0, 1e-3]))
         barrier(self, numbers)
         sleep(random.choice([0, 0, 0, 1e-3]))
@@ -56,9 +56,9 @@ def reduce_in_group(
 ) -> tuple[bool, list[Tensor]]:
     """Whether workers shared memory, and their sums of every size and dtype, without a pause between them."""
     if not sees_memory[context.rank]:
-        tree_all_reduce._map_file = lambda *_: None
-    tree_all_reduce.SLICE_BYTES = slice_bytes
-    tree_all_reduce.SharedMemory._barrier = _slow(tree_all_reduce.SharedMemory._barrier, context.rank)  # type: ignore[method-assign]
+        ordered_all_reduce._map_file = lambda *_: None
+    ordered_all_reduce.SLICE_BYTES = slice_bytes
+    ordered_all_reduce.SharedMemory._barrier = _slow(ordered_all_reduce.SharedMemory._barrier, context.rank)  # type: ignore[method-assign]
     owned = [shard_range(rank, WORKERS, SHARDS) for rank in range(WORKERS)]
     all_reducer = TreeAllReduce(owned, SHARDS, context.rank, context.device, LARGEST_BYTES)
     results = []
@@ -92,7 +92,7 @@ def test_p5_sums_are_the_same_in_memory_and_sent(
 
 
 def open_memory_files(context: WorkerContext) -> dict[str, Any]:
-    memory = tree_all_reduce._map_anonymous_file(4_096, context.rank)
+    memory = ordered_all_reduce._map_anonymous_file(4_096, context.rank)
     links = [os.path.realpath(f"/proc/self/fd/{name}") for name in os.listdir("/proc/self/fd")]
     return {"seen": memory is not None, "open": [link for link in links if "memfd:lockstep" in link]}
 
@@ -117,16 +117,16 @@ def test_where_no_memory_can_be_shared_workers_send(tmp_path: Path) -> None:
 
 
 def test_only_the_memory_itself_is_taken_for_it(caplog: pytest.LogCaptureFixture) -> None:
-    host, name = tree_all_reduce._host(), "lockstep-1"
+    host, name = ordered_all_reduce._host(), "lockstep-1"
     descriptor = os.memfd_create(name)
     os.posix_fallocate(descriptor, 0, 64)
     path = f"/proc/{os.getpid()}/fd/{descriptor}"
-    assert tree_all_reduce._map_file(path, name, host, 64) is not None
-    assert tree_all_reduce._map_file(path, name, f"another {host}", 64) is None
+    assert ordered_all_reduce._map_file(path, name, host, 64) is not None
+    assert ordered_all_reduce._map_file(path, name, f"another {host}", 64) is None
     assert not caplog.messages
-    assert tree_all_reduce._map_file(path, "lockstep-2", host, 64) is None  # another process has that number here
-    assert tree_all_reduce._map_file(path, name, host, 128) is None  # another model's
-    assert tree_all_reduce._map_file(f"/proc/{os.getpid()}/fd/9999", name, host, 64) is None
+    assert ordered_all_reduce._map_file(path, "lockstep-2", host, 64) is None  # another process has that number here
+    assert ordered_all_reduce._map_file(path, name, host, 128) is None  # another model's
+    assert ordered_all_reduce._map_file(f"/proc/{os.getpid()}/fd/9999", name, host, 64) is None
     assert (
         "cannot map its shared memory (it sees other process ids, as in another container); gradients go through sockets"
         in caplog.messages[0]

@@ -22,8 +22,8 @@ from pipelines.tasks.base import Batch
 from pipelines.train.exact import gradient_reducer
 from pipelines.train.exact.exact import Exact
 from pipelines.train.exact.gradient_reducer import GradientReducer
+from pipelines.train.ordered_all_reduce import additions, halves, largest_nodes, tree_sum
 from pipelines.train.step_statistics import Flags
-from pipelines.train.tree_all_reduce import additions, halves, largest_nodes, tree_sum
 from pipelines.train.workers import Mesh, WorkerContext
 
 pytestmark = pytest.mark.slow

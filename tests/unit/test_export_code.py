@@ -28,8 +28,8 @@ from pipelines.data.versions.manifest import FittedEncoder
 from pipelines.data.versions.schema import schema_to_text
 from pipelines.errors import ExportError
 from pipelines.serving.export.export_folder import describe_answer, encoder_in_json
+from pipelines.serving.export.predict_program import rows_from_json, rows_to_json
 from pipelines.serving.export.predict_script import PROGRAM, find_modules
-from pipelines.serving.export.program import rows_from_json, rows_to_json
 from pipelines.serving.model.logged_model import write_zip
 
 ALONE = f"""{ABSENT}
@@ -38,8 +38,8 @@ sys.path.insert(0, sys.argv[1])
 import pyarrow as pa
 from pipelines.data.features.row_encoders import RowEncoders
 from pipelines.data.versions.schema import schema_from_text
-from pipelines.serving.export.program import rows_from_json
-from pipelines.serving.export.program import restore_row_encoder
+from pipelines.serving.export.predict_program import rows_from_json
+from pipelines.serving.export.predict_program import restore_row_encoder
 from base64 import b64encode
 answers = []
 for description, schema, rows in json.load(sys.stdin):

@@ -21,7 +21,7 @@ from pipelines.data.versions.schema import schema_to_text, to_numpy
 from pipelines.errors import ExportError
 from pipelines.serving.export.export_folder import write_export
 from pipelines.serving.export.onnx import FILE, runner, write_onnx
-from pipelines.serving.export.program import Model, check_examples, json_value
+from pipelines.serving.export.predict_program import Model, check_examples, json_value
 from pipelines.serving.export.subject import Subject, find_numeric
 from pipelines.serving.export.targets import target_writer
 from pipelines.serving.model import Predictor

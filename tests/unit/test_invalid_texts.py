@@ -7,7 +7,7 @@ from fitting import fit
 
 from pipelines.data.features import Encoders, refusal_kind
 from pipelines.data.features.raw import find_invalid, null_invalid, python_value
-from pipelines.etl.splits.row_placement import ALIKE, ROW, SPLIT
+from pipelines.etl.splits.split_assignment import ALIKE, ROW, SPLIT
 from pipelines.etl.statistics.partition import summarize_partition
 from pipelines.etl.statistics.row_sample import abridge
 

@@ -226,7 +226,7 @@ def said():
 
 atexit.register(said)  # runs last
 import torch
-from pipelines.train.tree_all_reduce import Background
+from pipelines.train.ordered_all_reduce import Background
 from pipelines.data.loader import Loader, Order
 from pipelines.data.loader.producer import limit_openmp_threads
 from pipelines.data.versions.versions import open_version

@@ -19,7 +19,7 @@ from pipelines.data.versions import raw_inputs
 from pipelines.data.versions.commit import Attempt, merge_reports, remove_unnamed
 from pipelines.data.versions.raw_inputs import read_raw_rows, write_raw_rows
 from pipelines.etl.refusals import REASON
-from pipelines.etl.splits.row_placement import PART, PLACE
+from pipelines.etl.splits.split_assignment import PART, PLACE
 from pipelines.etl.write import RawRowSelection, WritingJob, _write_part, splits_with_raw_rows
 from pipelines.report.evaluation import FOLDER, SplitEvaluation, add_raw_rows, pack, read_splits, unpack
 from pipelines.report.page_parts import worst_tables

@@ -9,7 +9,8 @@ from torch.optim import SGD, Adam, AdamW
 from torch.optim.lr_scheduler import CosineAnnealingLR, OneCycleLR, StepLR
 
 from pipelines.config.train.train import Train
-from pipelines.train.optimizers import create_optimizer, learning_rate
+from pipelines.train.learning_rate import learning_rate
+from pipelines.train.optimizers import create_optimizer
 
 TOTAL, EPOCH = 40, 10
 

@@ -33,7 +33,7 @@ from pipelines.strategies.parameter_server.watermarks import Watermarks
 from pipelines.strategies.parameter_server.worker_loop import Streams, WorkerLoop
 from pipelines.tasks.base import Batch
 from pipelines.train.exact.exact import Exact
-from pipelines.train.optimizers import learning_rate
+from pipelines.train.learning_rate import learning_rate
 from pipelines.train.step_statistics import Flags
 from pipelines.train.workers import WorkerContext
 

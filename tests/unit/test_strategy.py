@@ -20,7 +20,7 @@ from pipelines.data.versions.schema import TensorColumn
 from pipelines.errors import ConfigError, TrainingError
 from pipelines.tasks.base import Batch, Data
 from pipelines.tasks.tabular import Tabular
-from pipelines.train import tree_all_reduce
+from pipelines.train import ordered_all_reduce
 from pipelines.train.ddp import ddp
 from pipelines.train.step_statistics import Flags, StepResult
 from pipelines.train.strategy import Strategy, create_strategy, strategy_class
@@ -132,7 +132,7 @@ def steps_in_a_group(context: WorkerContext) -> dict[str, Any]:
     results["own batch norm"] = one_step(context, train(), SHARES["equal"], batch_norm=True)
     ddp._CPU_BUCKET_MB = 1e-4
     results["many buckets, in memory"] = two_steps(context, in_memory=True)
-    tree_all_reduce._map_file = lambda *_: None  # as on another machine
+    ordered_all_reduce._map_file = lambda *_: None  # as on another machine
     results["many buckets, sent"] = two_steps(context)
     return results
 
@@ -244,7 +244,7 @@ class Unused(nn.Linear):
 
 def take_refused_step(context: WorkerContext, model: type[nn.Module], way: str) -> None:
     if way == "sent":
-        tree_all_reduce._map_file = lambda *_: None
+        ordered_all_reduce._map_file = lambda *_: None
     compression = "none" if way in ("in memory", "sent") else way
     strategy = ddp.DataParallel(train(strategy={"kind": "ddp", "compression": compression}), task(), model, context)
     strategy.step(part(rows(), (12, 12), context.rank), 0, 0.1, NO_FLAGS)

@@ -41,10 +41,11 @@ from pipelines.launch.training_run import Result
 from pipelines.notebook.fitted_model import FittedModel
 from pipelines.runtime.interrupts import handle_signals
 from pipelines.tracking import run_heartbeat
-from pipelines.tracking.client import connect, key, training_settings
+from pipelines.tracking.client import connect
 from pipelines.tracking.descriptions import experiment_page
 from pipelines.tracking.history import history as recorded_history
 from pipelines.tracking.history import read_training
+from pipelines.tracking.params_and_tags import key, training_settings
 from pipelines.tracking.run_heartbeat import DEAD_SECONDS, HEARTBEAT
 from pipelines.tracking.tracked_run import KIND
 from pipelines.tracking.training import FOLDER

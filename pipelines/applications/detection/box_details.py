@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from pipelines.applications.detection.losses import LEAST_DISTANCE, distances_to, make_targets
-from pipelines.applications.detection.peaks import NO_BOX, pairwise_iou
+from pipelines.applications.detection.predicted_boxes import NO_BOX, pairwise_iou
 from pipelines.config import TaskSettings
 from pipelines.tasks.data import Batch, Data, row_count
 from pipelines.tasks.details.base import Columns, Details, row_numbers

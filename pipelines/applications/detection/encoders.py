@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as types
 
-from pipelines.applications.detection.peaks import NO_BOX
+from pipelines.applications.detection.predicted_boxes import NO_BOX
 from pipelines.data.features.arrays import is_bytes
 from pipelines.data.features.base import FileEncoder
 from pipelines.data.features.media_files import UnreadableError

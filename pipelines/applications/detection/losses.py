@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from pipelines.applications.detection.peaks import LIMITS, NO_BOX
+from pipelines.applications.detection.predicted_boxes import LIMITS, NO_BOX
 
 _REACH = 0.54
 """Part of a box whose cells learn it, along each axis, as in TTFNet."""

@@ -19,7 +19,7 @@ from pipelines.applications.detection.average_precision import COCO, COUNTED_BOX
 from pipelines.applications.detection.box_details import BoxDetails, MeanBoxes
 from pipelines.applications.detection.losses import row_losses
 from pipelines.applications.detection.network import OverColumn, Pyramid
-from pipelines.applications.detection.peaks import NO_BOX, find_boxes
+from pipelines.applications.detection.predicted_boxes import NO_BOX, find_boxes
 from pipelines.applications.detection.settings import DetectionSettings as Settings
 from pipelines.config import TaskSettings
 from pipelines.config.messages.words import name_list
@@ -134,7 +134,7 @@ class Detection(Task):
     def prediction_form(self) -> dict[str, Any]:
         chosen = self.settings
         return {
-            "form": "pipelines.applications.detection.peaks:answer_boxes",
+            "form": "pipelines.applications.detection.predicted_boxes:answer_boxes",
             "classes": list(self.classes),
             "size": list(self.size),
             "stride": chosen.stride,

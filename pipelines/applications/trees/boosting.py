@@ -18,7 +18,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from pipelines.applications.trees.forest import TREES_AT_ONCE, Forest
-from pipelines.applications.trees.machines import Growth, MachineGroup, check_lightgbm
+from pipelines.applications.trees.lightgbm_network import Growth, MachineGroup, check_lightgbm
 from pipelines.applications.trees.settings import BoostingSettings as Settings
 from pipelines.applications.trees.task import Trees
 from pipelines.config import Config

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from pipelines.config import secrets
-from pipelines.config.messages.wording import show_value
+from pipelines.config.messages.validation_errors import show_value
 from pipelines.config.messages.words import suggestion
 from pipelines.config.secrets import is_secret
 from pipelines.config.section import Section

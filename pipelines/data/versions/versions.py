@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow.fs import FileSystem
 
-from pipelines.config.messages.wording import show_value
+from pipelines.config.messages.validation_errors import show_value
 from pipelines.data.versions import storage
 from pipelines.data.versions.commit import read_manifest, row_groups_path, sources_path
 from pipelines.data.versions.manifest import DAMAGED, RESTORE, SPLITS, Manifest, content_digest

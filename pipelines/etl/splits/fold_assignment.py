@@ -25,7 +25,7 @@ from pipelines.data.versions.manifest import FittedEncoder, Folds, tensor_column
 from pipelines.data.versions.parts import RowGroup
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.errors import SourceError
-from pipelines.etl.splits.row_placement import (
+from pipelines.etl.splits.split_assignment import (
     FOLDS,
     check_groups_have_one_value,
     exact_column,

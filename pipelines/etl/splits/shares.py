@@ -14,7 +14,7 @@ from pipelines.config.dataset.dataset import ByColumn, ByFraction, ByTime, Datas
 from pipelines.data.versions.manifest import SPLITS, Shares
 from pipelines.errors import SourceError
 from pipelines.etl.refusals import accepted_rows
-from pipelines.etl.splits.row_placement import SPLIT, TRAIN, VALIDATION, exact_column, split_hash
+from pipelines.etl.splits.split_assignment import SPLIT, TRAIN, VALIDATION, exact_column, split_hash
 
 SAID, SAID_OF_ASKED = 0.03, 0.5
 """A difference from which it is said: of the rows, or of the share that was asked for where chance does not explain it."""

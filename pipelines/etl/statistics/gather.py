@@ -24,7 +24,7 @@ from pipelines.data.sources.spark_sql import quote_name
 from pipelines.data.versions.data_profile import TEXT_LENGTH, ValueCounts
 from pipelines.data.versions.manifest import SPLITS
 from pipelines.etl.refusals import REASON
-from pipelines.etl.splits.row_placement import ALIKE, ROW, SPLIT, raw_schema
+from pipelines.etl.splits.split_assignment import ALIKE, ROW, SPLIT, raw_schema
 from pipelines.etl.statistics import leakage, partition, row_sample, value_counts
 
 # Up to this many counts are summed by the driver, without a shuffle; more are summed by Spark.

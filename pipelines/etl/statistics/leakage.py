@@ -23,7 +23,7 @@ from pipelines.config.dataset.dataset import Dataset
 from pipelines.data.features.raw import categories, is_text, numbers
 from pipelines.data.sources.spark_sql import quote_name
 from pipelines.data.versions.manifest import SPLITS
-from pipelines.etl.splits.row_placement import hash_sql, hashable_sql
+from pipelines.etl.splits.split_assignment import hash_sql, hashable_sql
 from pipelines.etl.statistics.row_sample import mix_bits
 
 CONTENTS = 8_192

@@ -22,7 +22,7 @@ from pipelines.data.features.statistics import Accumulator, combine_summaries
 from pipelines.data.features.text_pieces import term_rule
 from pipelines.data.versions.manifest import SPLITS
 from pipelines.etl.refusals import REASON
-from pipelines.etl.splits.row_placement import ALIKE, ROW, SPLIT, TRAIN
+from pipelines.etl.splits.split_assignment import ALIKE, ROW, SPLIT, TRAIN
 from pipelines.etl.statistics import leakage, row_sample, value_counts
 
 Needs = dict[str, frozenset[str]]

@@ -35,7 +35,7 @@ from pipelines.data.sources.text.parsed import PROBLEM, RECORD, parse_schema
 from pipelines.data.sources.text.records import cut, split_fields
 from pipelines.errors import ConfigError, SourceError
 from pipelines.etl.refusals import REASON, refuse_unexpected
-from pipelines.etl.splits.row_placement import exact_column, raw_schema
+from pipelines.etl.splits.split_assignment import exact_column, raw_schema
 from pipelines.etl.windows import add_windows
 from pipelines.runtime.compat.spark import query_execution
 from pipelines.serving.batch.fetched_model import Model

@@ -24,7 +24,7 @@ from pipelines.data.versions.raw_inputs import Sources
 from pipelines.errors import ConfigError, SourceError
 from pipelines.etl.query import check_query
 from pipelines.etl.refusals import REASON, refuse_unexpected
-from pipelines.etl.splits.row_placement import exact_column
+from pipelines.etl.splits.split_assignment import exact_column
 from pipelines.serving.batch.fetched_model import Model
 from pipelines.serving.batch.input_columns import cast_to_schema, columns_read, drop_missing_columns, rows_to_predict
 from pipelines.serving.model.process import Takes

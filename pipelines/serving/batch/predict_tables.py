@@ -34,7 +34,7 @@ from pipelines.errors import ConfigError, DatasetError
 from pipelines.etl.identity import check_unchanged
 from pipelines.etl.quarantine import write_malformed
 from pipelines.etl.refusals import REASON, check_quarantined
-from pipelines.etl.splits.row_placement import raw_schema
+from pipelines.etl.splits.split_assignment import raw_schema
 from pipelines.etl.windows import check_order
 from pipelines.serving.batch.fetched_model import Model, fetch_model, name_features
 from pipelines.serving.batch.input_columns import columns_read, detect_formats, schema_of_rows

@@ -14,7 +14,7 @@ from pipelines.data.features import Encoders, restore_encoder
 from pipelines.data.features.arrays import is_bytes
 from pipelines.data.features.raw import is_list, is_text
 from pipelines.data.versions.manifest import FittedEncoder
-from pipelines.serving.export.program import json_value
+from pipelines.serving.export.predict_program import json_value
 from pipelines.serving.export.subject import Subject
 from pipelines.serving.model.column_casts import element_type
 from pipelines.serving.model.predictor import REFUSED, Predictor, feature_encoders

@@ -19,8 +19,8 @@ from pipelines.data.versions.schema import schema_to_text
 from pipelines.errors import DatasetError, ExportError
 from pipelines.serving.export.examples import example_predictions, example_rows
 from pipelines.serving.export.parity import LEAST_ROWS, Row, compare_outputs
+from pipelines.serving.export.predict_program import rows_to_json
 from pipelines.serving.export.predict_script import SCRIPT, TOLERANCE, Modules, check_script, script_modules, write_script
-from pipelines.serving.export.program import rows_to_json
 from pipelines.serving.export.subject import Subject, read_subject
 from pipelines.serving.export.targets import Candidate, TargetFiles, Write, target_writer
 from pipelines.serving.model.logged_model import file_digests
@@ -88,8 +88,8 @@ def describe_answer(subject: Subject) -> dict[str, Any]:
 
 
 def encoder_in_json(fitted: FittedEncoder) -> dict[str, Any]:
-    """A fitted encoder in plain JSON, from which `program` makes it without the classes of settings: with all settings, also those that a
-    manifest leaves out, and what they compute."""
+    """A fitted encoder in plain JSON, from which `predict_program` makes it without the classes of settings: with all settings, also those
+    that a manifest leaves out, and what they compute."""
     settings = encoder_settings(fitted.feature)
     values = {name: getattr(settings, name) for name in type(settings).model_fields} | settings.model_dump(mode="json")
     return {

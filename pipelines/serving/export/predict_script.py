@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.errors import ExportError
-from pipelines.serving.export.program import EXAMPLES
+from pipelines.serving.export.predict_program import EXAMPLES
 from pipelines.serving.model.logged_model import write_zip
 
 LOCKSTEP = "pipelines"
@@ -25,7 +25,7 @@ HEAVY = ("mlflow", "pydantic", "pyspark", "ray", "torch", "yaml")
 SCRIPT, CODE, README = "predict.py", "code.zip", "README.md"
 TOLERANCE = 1e-3
 """Permitted difference of a number in a prediction; relative, for numbers beyond 1. Networks in floats differ in their last bits."""
-PROGRAM = "pipelines.serving.export.program"
+PROGRAM = "pipelines.serving.export.predict_program"
 _CHECK_SECONDS = 300
 _WITHOUT_HEAVY = f"""
 import runpy, sys

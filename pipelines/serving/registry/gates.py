@@ -27,7 +27,7 @@ from pipelines.etl.identity import check_unchanged, collect_sources, version_nam
 from pipelines.etl.judge import judge
 from pipelines.etl.query import analyse, run_query
 from pipelines.etl.refusals import accepted_rows
-from pipelines.etl.splits.row_placement import INTERNAL, ROW, SPLIT, TEST, content_order
+from pipelines.etl.splits.split_assignment import INTERNAL, ROW, SPLIT, TEST, content_order
 from pipelines.serving.model.column_casts import misfits, schema_of_values
 from pipelines.serving.model.process import ModelProcess
 from pipelines.serving.registry.champion_comparison import ComparisonTarget, bootstrap_comparison

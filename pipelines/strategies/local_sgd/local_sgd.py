@@ -26,11 +26,11 @@ from pipelines.strategies.local_sgd.settings import Settings
 from pipelines.strategies.replica import ModelMeans, ModelState, Outer, Replica
 from pipelines.tasks.base import Batch, Task, row_count
 from pipelines.train.exact.exact import CUBLAS, check_model, require_deterministic_kernels
+from pipelines.train.ordered_all_reduce import PointToPoint
 from pipelines.train.passes import copy_aligned
 from pipelines.train.step_clock import EXCHANGE
 from pipelines.train.step_statistics import Flags, StepResult, gather_replicas
 from pipelines.train.strategy import Strategy
-from pipelines.train.tree_all_reduce import PointToPoint
 from pipelines.train.workers import Mesh, WorkerContext
 
 LEVELS = 127

@@ -19,8 +19,9 @@ from pipelines.errors import NonFiniteError, TrainingError
 from pipelines.strategies.parameter_server.messages import SUMS_OF_STEP, Contents, Layout, ParameterSlice, Pulled, Push, Ready, StepSums
 from pipelines.strategies.parameter_server.settings import Settings
 from pipelines.train.buffers import ModelBuffers
-from pipelines.train.optimizers import create_optimizer, learning_rate, mean_factor, rescale, set_rate
-from pipelines.train.tree_all_reduce import tree_sum
+from pipelines.train.learning_rate import learning_rate
+from pipelines.train.optimizers import create_optimizer, mean_factor, rescale, set_rate
+from pipelines.train.ordered_all_reduce import tree_sum
 
 SUMS = 5
 """Entries of `Push.auxiliary` between the flags of slices and the changes of buffers."""

@@ -17,11 +17,11 @@ from pipelines.train.buffers import ModelBuffers, convert_sync_batch_norm
 from pipelines.train.ddp.compression import HOOKS, ErrorFeedback
 from pipelines.train.ddp.settings import Settings
 from pipelines.train.optimizers import Update
+from pipelines.train.ordered_all_reduce import TreeAllReduce
 from pipelines.train.passes import Precision, loss_and_weight, seed, split
 from pipelines.train.step_clock import EXCHANGE, FORWARD
 from pipelines.train.step_statistics import FLAGS, Flags, StepResult
 from pipelines.train.strategy import OneOptimizer
-from pipelines.train.tree_all_reduce import TreeAllReduce
 from pipelines.train.workers import WorkerContext
 
 _CPU_BUCKET_MB = 25

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from pipelines.errors import TrainingError
-from pipelines.train.tree_all_reduce import Background, TreeAllReduce, additions
+from pipelines.train.ordered_all_reduce import Background, TreeAllReduce, additions
 
 BUCKET_BYTES = 25 * 2**20
 """The default of DistributedDataParallel."""

@@ -14,7 +14,7 @@ from pipelines.applications.detection import task as detection
 from pipelines.applications.detection.average_precision import COCO, HALF, BoxPrecision
 from pipelines.applications.detection.box_details import MeanBoxes, count_right
 from pipelines.applications.detection.losses import decode_boxes, distances_to, giou, make_targets
-from pipelines.applications.detection.peaks import find_boxes, pairwise_iou
+from pipelines.applications.detection.predicted_boxes import find_boxes, pairwise_iou
 from pipelines.applications.detection.settings import DetectionSettings
 from pipelines.applications.detection.task import Detection, Views, mirror, true_boxes
 from pipelines.data.loader.order import row_keys

@@ -14,10 +14,10 @@ from sklearn.metrics import roc_auc_score
 from test_target_kinds import KINDS, make_case
 from trainings import StopsAfter, open_dataset, training
 
-from pipelines.applications.trees import boosting, machines
+from pipelines.applications.trees import boosting, lightgbm_network
 from pipelines.applications.trees.boosting import Boosting, add_missing_row, best_bias, gradients
 from pipelines.applications.trees.forest import Forest
-from pipelines.applications.trees.machines import Growth, MachineGroup
+from pipelines.applications.trees.lightgbm_network import Growth, MachineGroup
 from pipelines.applications.trees.settings import TreesSettings
 from pipelines.applications.trees.task import TreeInput, Trees
 from pipelines.config import Config, parse
@@ -247,6 +247,6 @@ def test_what_boosting_cannot_train_is_refused_before_a_worker_starts(tmp_path: 
     network = build_task(parse({**values, "task": {"kind": "tabular"}, "train": {}}, "toy").task, version.manifest)
     with pytest.raises(ConfigError, match=r"boosting, and task\.kind tabular has no trees; set task\.kind to trees"):
         Boosting.check(lower.train, network, version)
-    monkeypatch.setattr(machines, "find_spec", lambda name: None)
+    monkeypatch.setattr(lightgbm_network, "find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"needs lightgbm, which is not installed on .*; pip install lightgbm"):
         Boosting.check(lower.train, task, version)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from pipelines.applications.trees.boosting import PredictionCache, best_bias, gradients, sum_exactly, to_grids
 from pipelines.applications.trees.forest import PAIRS_AT_ONCE, Forest
-from pipelines.applications.trees.machines import read_tree
+from pipelines.applications.trees.lightgbm_network import read_tree
 from pipelines.applications.trees.settings import TreesSettings
 from pipelines.applications.trees.task import Trees, contributions
 from pipelines.data.versions.manifest import FittedEncoder
