@@ -405,7 +405,7 @@ def idx_reader(*columns: str) -> Any:
 
 def wide_numbers(folder: Path, kind: Any) -> Any:
     path = write(folder, "x", idx(0x0C, (1,), struct.pack(">i", 300)))
-    return list(read_columns([path], pa.schema({"value": kind}), "row"))
+    return list(read_columns([path], pa.schema({"value": kind})))
 
 
 def tar_archive(folder: Path, length: int | None = None) -> Any:

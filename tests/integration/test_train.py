@@ -22,7 +22,7 @@ from waiting import wait_until
 from pipelines import api, tracking
 from pipelines.config import Config
 from pipelines.errors import ConfigError, CorruptError, LockstepError, NonFiniteError, TrainingError
-from pipelines.launch import ray_trainer
+from pipelines.launch import worker_failures
 from pipelines.launch.training_run import Result, train
 from pipelines.monitor.stack_dump import describe_workers, remote_stack
 from pipelines.monitor.worker_monitor import read_beats
@@ -249,7 +249,7 @@ def test_p8_the_same_command_goes_on_whatever_ended_the_run(tmp_path: Path, monk
 
     config = training(tmp_path, **LONG)
     with monkeypatch.context() as patched:
-        patched.setattr(ray_trainer, "_STARTS", 0)
+        patched.setattr(worker_failures, "STARTS", 0)
         patched.setenv("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", "1")
         run_and_fail("Ray has no room for the workers: .*; lower train.workers or add machines", workers=5)
     with act_at_step(config, 60, kill):

@@ -209,9 +209,9 @@ FAULTS = (
         *("etl", "pipelines/etl/quarantine.py", 'row["record_min"] or "", row["count_all"])', 'row["record_min"] or "")'),
         "tests/integration/test_conserved.py -k half",
     ),
-    Fault(*("P3", "pipelines/train/optimizers.py", "(step + 1) / warmup_steps", "step / warmup_steps"), "tests/unit/test_schedules.py"),
+    Fault(*("P3", "pipelines/train/learning_rate.py", "(step + 1) / warmup_steps", "step / warmup_steps"), "tests/unit/test_schedules.py"),
     Fault(
-        *("P3", "pipelines/train/optimizers.py", "step // steps_per_epoch // settings.step_epochs", "step // settings.step_epochs"),
+        *("P3", "pipelines/train/learning_rate.py", "step // steps_per_epoch // settings.step_epochs", "step // settings.step_epochs"),
         "tests/unit/test_schedules.py",
     ),
     Fault(

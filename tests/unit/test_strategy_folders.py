@@ -18,7 +18,7 @@ MEANING_SOMETHING_ELSE = {
     ("config/train/strategy.py", "ddp"),
     ("launch/spark_baseline.py", "boosting"),
     ("serving/export/export_folder.py", "exact"),
-    ("serving/export/program.py", "exact"),
+    ("serving/export/predict_program.py", "exact"),
 }
 """The default, keys of a file of examples, and a model of Spark ML."""
 TRAINS = """

@@ -65,11 +65,26 @@ def pixel_metrics(names: Sequence[str]) -> dict[str, Metric]:
     """New metrics over all pixels of a split: `pixel_accuracy`, `iou` and `pooled_dice`, means over classes, and `iou_…` of each class."""
     classes = len(names)
     means = {
-        "pixel_accuracy": PixelMetric(classes, lambda counts: counts.trace() / counts.sum()),
-        "iou": PixelMetric(classes, lambda counts: iou(counts).nanmean()),
-        "pooled_dice": PixelMetric(classes, lambda counts: dice(counts)[1:].nanmean()),
+        "pixel_accuracy": PixelMetric(classes, _accuracy),
+        "iou": PixelMetric(classes, _mean_iou),
+        "pooled_dice": PixelMetric(classes, _mean_dice),
     }
     return {**means, **{f"iou_{name}": PixelMetric(classes, partial(_class_iou, number)) for number, name in enumerate(names)}}
+
+
+# Workers send each other their metrics, and pickle takes functions of a module only.
+
+
+def _accuracy(counts: Tensor) -> Tensor:
+    return counts.trace() / counts.sum()
+
+
+def _mean_iou(counts: Tensor) -> Tensor:
+    return iou(counts).nanmean()
+
+
+def _mean_dice(counts: Tensor) -> Tensor:
+    return dice(counts)[1:].nanmean()
 
 
 def _class_iou(number: int, counts: Tensor) -> Tensor:
