@@ -20,10 +20,12 @@ if TYPE_CHECKING:  # read by type checkers, and by `_read_places`
     from pipelines.config import from_command_line as from_command_line
     from pipelines.config.effects import OnlyWith as OnlyWith
     from pipelines.data.features.base import Encoder as Encoder
+    from pipelines.data.features.base import FileEncoder as FileEncoder
     from pipelines.data.features.base import Input as Input
     from pipelines.data.features.base import Packer as Packer
     from pipelines.data.features.base import array_with_nulls as array_with_nulls
     from pipelines.data.features.base import tensors_with_nulls as tensors_with_nulls
+    from pipelines.data.features.media_files import UnreadableError as UnreadableError
     from pipelines.data.features.raw import is_number as is_number
     from pipelines.data.features.raw import is_text as is_text
     from pipelines.data.features.raw import numbers as numbers
