@@ -21,8 +21,8 @@ more; Excel, SQLite and others; targets of exports beside ONNX. No room names on
 `doctor` examines whether a machine can run it. `notebook` takes frames in, and answers with frames.
 
 `api` and `commands` are the ways in, from Python and from a shell; `command_line` reads a command's arguments, and ends its process.
-`extending` has what parts of one's own import. `errors` is the tree of exceptions; `runtime` has signals, files, progress, versions, and
-the insides of libraries.
+`extending` has what parts of one's own import. `errors` is the tree of exceptions, and `ranking` has the areas under curves that metrics,
+pages, gates and drafts share; `runtime` has signals, files, progress, versions, and the insides of libraries.
 
 A module imports only from rooms below its own; `tests/unit/test_layers.py` has the list.
 """

@@ -8,8 +8,8 @@ from statistics import NormalDist
 from typing import Any
 
 import numpy as np
-from scipy.stats import rankdata
 
+from pipelines.ranking import average_precision_influences, roc_area_influences
 from pipelines.report.evaluation import SplitEvaluation
 from pipelines.report.page_parts import figures_by_split, training_charts
 from pipelines.report.rendering import Best, Code, Note, PageTable, readable, render
@@ -67,9 +67,9 @@ def influences(metric: str, columns: Columns) -> np.ndarray | None:
     with np.errstate(all="ignore"):
         match metric:
             case "auc":
-                return _roc_area(first, *further)
+                return roc_area_influences(first, *further)
             case "average_precision":
-                return _average_precision(first, *further)
+                return average_precision_influences(first, *further)
             case "rmse":
                 return first / (2 * np.sqrt(first.mean()))
             case "perplexity":
@@ -96,34 +96,6 @@ def _same_rows(split: SplitEvaluation, other: SplitEvaluation) -> tuple[Columns,
 
 def _ratio(above: np.ndarray, below: np.ndarray) -> np.ndarray:
     return (above - below * above.sum() / below.sum()) / below.mean()
-
-
-def _roc_area(score: np.ndarray, positive: np.ndarray) -> np.ndarray:
-    """DeLong's structural components, from midranks (Sun and Xu 2014), as if both classes were one sample."""
-    is_positive = positive == 1
-    positives, negatives = int(is_positive.sum()), int((~is_positive).sum())
-    if not positives or not negatives:
-        return np.full(len(score), np.nan)
-    overall, within = rankdata(score), np.empty(len(score))
-    for is_in_class in (is_positive, ~is_positive):
-        within[is_in_class] = rankdata(score[is_in_class])
-    components = np.where(is_positive, (overall - within) / negatives, 1 - (overall - within) / positives)
-    area = components[is_positive].mean()
-    return np.where(is_positive, len(score) / positives, len(score) / negatives) * (components - area)
-
-
-def _average_precision(score: np.ndarray, positive: np.ndarray) -> np.ndarray:
-    """The derivatives by the weight of each row, times the rows: of the mean over positive rows of the precision at their scores."""
-    rows, is_positive = len(score), positive == 1
-    if not is_positive.any():
-        return np.full(rows, np.nan)
-    _, place = np.unique(-score, return_inverse=True)
-    positives, above = np.bincount(place, is_positive), np.cumsum(np.bincount(place))
-    precision = np.cumsum(positives) / above
-    area = (positives * precision).sum() / positives.sum()
-    # A row lowers or raises the precision at every score that is not above its own.
-    gains, losses = (np.cumsum((positives * part / above)[::-1])[::-1][place] for part in (np.ones_like(precision), precision))
-    return rows / positives.sum() * (is_positive * (precision[place] - area + gains) - losses)
 
 
 def verdicts(runs: Runs) -> list[Note]:

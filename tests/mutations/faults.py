@@ -180,7 +180,7 @@ FAULTS = (
     ),
     Fault(*("report", "pipelines/runtime/templates.py", "autoescape=True", "autoescape=False"), "tests/unit/test_page.py"),
     Fault(
-        *("report", "pipelines/tasks/metrics/classification.py", "- positives / 2)", ")"),
+        *("report", "pipelines/ranking.py", "- positives / 2)", ")"),
         "tests/unit/test_metrics.py tests/unit/test_registry.py",
     ),
     Fault(

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 # Lowest first. Rooms on one line do not import each other, so `etl` and `data.loader` share only `data.versions` and what is below it.
 LAYERS = (
     ("runtime",),
-    ("errors",),
+    ("errors", "ranking"),
     ("runtime.compat", "config"),
     ("data.versions",),
     ("data.features", "data.loader", "data.rowwise", "data.sources", "tasks", "tracking"),
@@ -47,6 +47,7 @@ FOUND_BY_KINDS = tuple(ROOT / "pipelines" / name for name in ("applications", "e
 THIRD_PARTIES = {
     "runtime": {"jinja2", "numpy", "psutil", "safetensors", "torch", "tqdm"},
     "errors": set(),
+    "ranking": {"numpy"},
     "runtime.compat": {"lightning_utilities", "mlflow", "py4j", "pyspark", "ray", "torch", "torchmetrics"},
     "config": {"pydantic", "yaml"},
     "data.versions": {"numpy", "pyarrow", "pydantic", "xxhash"},

@@ -7,8 +7,8 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 from task_cases import CASES, create_task, random_batch
 
 from pipelines.data.versions.schema import ROW_NUMBERS
+from pipelines.ranking import average_precision, roc_area
 from pipelines.report.comparison import influences
-from pipelines.tasks.metrics.classification import average_precision, roc_area
 from pipelines.tasks.metrics.table import METRICS, prediction_metrics
 
 OF_ALL_ROWS = {"r2", "repeat_last_mse", "repeat_last_mae", "iou", "pooled_dice", "map", "map_50"}

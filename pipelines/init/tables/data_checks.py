@@ -17,7 +17,8 @@ from pipelines.data.features.auto.encoder_choice import free_name
 from pipelines.init.tables.header import section_name
 from pipelines.init.tables.sql import sql_name
 from pipelines.init.tables.target import TargetChoice
-from pipelines.init.tables.trial import AUC, R_SQUARED, r_squared, rank_auc
+from pipelines.init.tables.trial import AUC, R_SQUARED, r_squared
+from pipelines.ranking import roc_area, rows_by_score
 
 LEAK_SCORE = 0.99
 """AUC, share of the errors of the most frequent class, or R², from which one column tells the target."""
@@ -111,7 +112,7 @@ def _score(ranges: np.ndarray, outputs: np.ndarray, kind: str) -> float:
     predicted = ((np.bincount(ranges[fitted], outputs[fitted], size) + mean) / (rows_of_ranges + 1))[ranges[held_out]]
     if kind == "number":
         return r_squared(true, predicted)
-    return rank_auc(true == 1, predicted)
+    return float(np.nan_to_num(roc_area(*rows_by_score(predicted, true == 1))))
 
 
 def expectations(columns: Sequence[ColumnFacts]) -> dict[str, tuple[str, str]]:

@@ -17,6 +17,7 @@ import numpy as np
 from pipelines.data.features.auto.column_facts import ColumnFacts
 from pipelines.init.tables.target import TargetChoice
 from pipelines.init.tables.trial_inputs import TrialInputs, finite_numbers
+from pipelines.ranking import average_precision, roc_area, rows_by_score
 
 AUC, R_SQUARED, ACCURACY, AVERAGE_PRECISION = "AUC", "R²", "accuracy", "average precision"
 LEAST_ROWS = 50
@@ -34,15 +35,6 @@ _METRICS = {"two classes": AUC, "classes": ACCURACY, "number": R_SQUARED}
 """By the kind of the target."""
 Fit = Callable[[TrialInputs, np.ndarray, np.ndarray, bool], np.ndarray]
 """Fits a model on the rows of the inputs, whose target is given, and predicts other rows: numbers, or probabilities of classes."""
-
-
-def rank_auc(is_positive: np.ndarray, predicted: np.ndarray) -> float:
-    """The area under the ROC curve, by the ranks of the predictions of positive rows (Mann and Whitney 1947)."""
-    from scipy.stats import rankdata  # noqa: PLC0415, it takes most of a second, in which the draft can already be tried
-
-    positives, negatives = int(is_positive.sum()), int((~is_positive).sum())
-    ranks = rankdata(predicted)[is_positive].sum() - positives * (positives + 1) / 2
-    return float(ranks / max(positives * negatives, 1))
 
 
 def r_squared(true: np.ndarray, predicted: np.ndarray) -> float:
@@ -215,12 +207,10 @@ def _score(predicted: np.ndarray, true: np.ndarray, metric: str) -> float:
     numbers, the mean of several."""
     positive = true == 1
     if metric == AVERAGE_PRECISION:
-        from sklearn.metrics import average_precision_score  # noqa: PLC0415
-
         is_rarer = positive if 2 * positive.sum() < len(true) else ~positive
-        return float(average_precision_score(is_rarer, predicted[:, 1] if is_rarer is positive else predicted[:, 0]))
+        return average_precision(*rows_by_score(predicted[:, 1] if is_rarer is positive else predicted[:, 0], is_rarer))
     if metric == AUC:
-        return rank_auc(positive, predicted[:, 1])
+        return roc_area(*rows_by_score(predicted[:, 1], positive))
     if metric == ACCURACY:
         return float(np.mean(predicted.argmax(1) == true))
     return r_squared(true, predicted)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.tasks.metrics.classification import average_precision, roc_area
+from pipelines.ranking import average_precision, roc_area
 
 Table = Mapping[str, Sequence[Any]]
 Bounds = tuple[float, float]

@@ -18,8 +18,8 @@ from pipelines.data.features.raw import numbers
 from pipelines.data.versions.manifest import Manifest
 from pipelines.data.versions.schema import to_numpy
 from pipelines.errors import ConfigError
+from pipelines.ranking import roc_area
 from pipelines.tasks.bind import build_task
-from pipelines.tasks.metrics.classification import roc_area
 from pipelines.tasks.metrics.table import METRICS, NOT_A_NUMBER, ONE_CLASS, Value, prediction_metrics
 from pipelines.tasks.supervised import Supervised
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipelines.tasks.metrics.classification import average_precision, roc_area
+from pipelines.ranking import average_precision, roc_area
 
 MOST_SCORES = 4_000_000
 """Scores of a split, one for each row and curve: 36 MB of a binary target. With more, areas have a bound instead of being exact."""

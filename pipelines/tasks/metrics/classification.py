@@ -3,35 +3,17 @@
 Each is scikit-learn's, but for rows that do not define it, where it has no value instead of 0 or 1.
 """
 
-import numpy as np
 import torch
 from torch import Tensor
 from torchmetrics import Metric
 from torchmetrics.classification import BinaryAUROC
 from torchmetrics.utilities import dim_zero_cat
 
+from pipelines.ranking import average_precision, rows_by_score
 from pipelines.tasks.metrics.table import NO_ROWS, ONE_CLASS
 
 F_BETA = r"f(\d{1,3}(?:_\d{1,3})?)"
 """The name of an F-beta: `f1`, `f2`, `f0_5`. No metric has a dot in its name, since torch has it for the parts of a module."""
-
-
-# Both areas equal scikit-learn's to 1e-16. Of four million rows, scikit-learn takes 7.5 s for both areas, 5.8 s of their counts by score,
-# and this 0.4 s. A resample of a bootstrap over 1,000 rows takes it 1.7 ms, and this 0.02 ms.
-def roc_area(positives: np.ndarray, negatives: np.ndarray) -> float:
-    """The area under the ROC curve, from the rows of both classes by score, the highest score first; NaN without rows of both.
-
-    It is the probability that a positive row has a higher score than a negative one; equal scores count half.
-    """
-    pairs = float(positives.sum()) * float(negatives.sum())
-    return float((negatives * (np.cumsum(positives) - positives / 2)).sum() / pairs) if pairs else float("nan")
-
-
-def average_precision(positives: np.ndarray, negatives: np.ndarray) -> float:
-    """The sum of precision over the steps of recall, from the rows of both classes by score, the highest score first; NaN without
-    positive rows."""
-    true, false = (np.cumsum(rows, dtype=np.float64) for rows in (positives, negatives))
-    return float((positives * (true / (true + false))).sum() / true[-1]) if len(true) and true[-1] else float("nan")
 
 
 class Auc(BinaryAUROC):
@@ -63,8 +45,7 @@ class AveragePrecision(Auc):
         if self.missing_reason() or bool(dim_zero_cat(self.preds).isnan().any()):
             return torch.tensor(torch.nan, dtype=torch.float64)
         scores, is_positive = dim_zero_cat(self.preds).numpy(), dim_zero_cat(self.target).numpy() == 1
-        _, place = np.unique(-scores, return_inverse=True)
-        return torch.tensor(average_precision(*(np.bincount(place, kind, place.max() + 1) for kind in (is_positive, ~is_positive))))
+        return torch.tensor(average_precision(*rows_by_score(scores, is_positive)))
 
 
 class ClassCounts(Metric):
