@@ -257,7 +257,7 @@ def test_shares_that_did_not_come_stand_at_the_end_in_the_manifest_and_on_the_pa
     assert ": one row repeats 900 times; " in message and version_summary(config, manifest).splitlines()[1] == message
     assert manifest.shares.came["train"] == pytest.approx(manifest.splits["train"].rows / 3_000)
     html = pages[0]["data.html"]
-    assert "Shares of the split_assignment. " in html and "one row repeats 900 times" in html and ">asked<" in html
+    assert "Shares of the splits. " in html and "one row repeats 900 times" in html and ">asked<" in html
     with pytest.raises(SourceError, match=r"one row repeats 900 times; .* SELECT DISTINCT .* or raise dataset.max_share_error"):
         run(config_with_repeats(tmp_path, "SELECT * FROM t", 0.05))
     mended = run(config_with_repeats(tmp_path, "SELECT DISTINCT * FROM t", 0.05))

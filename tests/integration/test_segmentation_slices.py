@@ -187,13 +187,12 @@ def test_an_export_predicts_the_same_masks(trained_slice: Slice) -> None:
     assert report["onnx"]["max_difference"] < 1e-3 and report["onnx"]["equal_decisions"] > 0.9999
     assert report["onnx"]["dice"] == pytest.approx(report["mlflow"]["dice"], abs=1e-3)
     manifest = json.loads((folder / "manifest.json").read_text())
-    if trained_slice.config.name == "hippocampus":
-        assert not (folder / "predict.py").exists()
-        assert any("lacks the encoder volume; encode these columns yourself" in note for note in manifest["notes"])
-        return
     examples = json.loads((folder / "examples.json").read_text())
-    assert set(examples["predictions"][0]) == {"share_cell", "share_membrane", "refused"}
-    assert manifest["answer"] == {"form": "mask", "classes": ["cell", "membrane"]}
+    classes = manifest["answer"]["classes"]
+    assert manifest["answer"]["form"].endswith(":class_masks") and classes == list(
+        trained_slice.manifest.encoders["label"].feature["classes"]
+    )
+    assert set(examples["predictions"][0]) == {*(f"share_{name}" for name in classes), "refused"}
 
 
 @pytest.mark.full

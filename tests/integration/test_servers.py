@@ -24,6 +24,7 @@ from pipelines.launch.training_run import Result, train
 from pipelines.launch.verify import verify
 from pipelines.strategies.parameter_server.messages import Plan
 from pipelines.strategies.parameter_server.parameter_server import ParameterServerStrategy
+from pipelines.strategies.parameter_server.server import Server
 from pipelines.strategies.parameter_server.server_actors import Servers
 from pipelines.strategies.parameter_server.worker_loop import Streams
 from pipelines.tasks.bind import build_task
@@ -187,7 +188,7 @@ def test_an_update_that_a_dead_worker_sent_to_one_server_is_completed_before_any
         with closing(streams):
             for shard, step in ((3, 0), (3, 1), (5, 1)):
                 _, second = strategy.updates(streams.take(shard, step), shard, step, [0, 0], plan)
-                ray.get(actors[1].command.remote("run", "push", second))
+                ray.get(actors[1].command.remote("run", Server.push, second))
         with pytest.raises(TrainingError, match="a parameter server lacks an update that another one has"):
             strategy.collect(servers.contents())
         assert not loop.run().finished

@@ -131,8 +131,8 @@ for file in sorted(Path(sys.argv[1]).glob("conf/*.yaml")):
     try:
         load(file)
     except ConfigError as error:
-        read.append(str(error).rpartition("(")[2])
-print(*read)
+        read.append(str(error))
+print(*read, sep="|")
 config = training(Path(sys.argv[1]), rows=256, uri="sqlite:///unused")
 check_training(config, open_dataset(config))
 print(len({{trained("ddp"), trained("exact")}}))
@@ -142,7 +142,7 @@ print(len({{trained("ddp"), trained("exact")}}))
     assert place.startswith(str(tmp_path))
     assert kinds.split() == [name for name in STRATEGIES.by_name if name != kind]
     assert is_documented == "False"
-    assert set(refused.split()) <= {"got", f"{kind})", "ddp)"}, "a task that it alone trains has the default strategy"
+    assert all("train.strategy" in fault and kind in fault for fault in filter(None, refused.split("|"))), refused
     assert int(models) in (1, 2)
 
 
