@@ -62,6 +62,8 @@ def average_precision_influences(score: np.ndarray, positive: np.ndarray) -> np.
 
 
 def _midranks(score: np.ndarray) -> np.ndarray:
-    """The rank of each row from 1, the lowest score first; equal scores share the mean of theirs."""
+    """The rank of each row from 1, the lowest score first; equal scores share the mean of theirs. NaN for all if one score is NaN."""
+    if np.isnan(score).any():
+        return np.full(len(score), np.nan)
     _, place, counts = np.unique(score, return_inverse=True, return_counts=True)
     return (np.cumsum(counts) - (counts - 1) / 2)[place]

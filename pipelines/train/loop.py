@@ -121,6 +121,7 @@ class Loop:
                 break
             clock.enter(DATA)
         clock.enter(OTHER)
+        assert run.state.step == run.epoch_end, "a strategy's `batches` has an input for every remaining step of the epoch"
 
     def _validate(self) -> bool:
         """Evaluate the epoch that has just been trained, and save it if it is the best so far, or if a save is due. Returns False if a

@@ -192,7 +192,7 @@ def test_an_export_predicts_the_same_boxes(trained_slice: Slice) -> None:
     assert report["onnx"]["rows"] == SPLITS["test"] and report["onnx"]["max_difference"] < 1e-3
     assert report["onnx"]["map_50"] == pytest.approx(report["mlflow"]["map_50"], abs=1e-3)
     manifest, examples = (json.loads((folder / name).read_text()) for name in ("manifest.json", "examples.json"))
-    assert manifest["answer"]["form"].endswith(":answer_boxes")
+    assert manifest["answer"]["form"] == "pipelines.applications.detection.predicted_boxes:answer_boxes"
     assert set(examples["predictions"][0]) == {"classes", "scores", *EDGES, "count_disc", "count_square", "refused"}
     predict = dict[str, Any](__name__="predict", __file__=str(folder / "predict.py"))
     exec(compile((folder / "predict.py").read_text(), "predict.py", "exec"), predict)

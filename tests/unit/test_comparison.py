@@ -15,6 +15,7 @@ from pipelines.applications.recommendation.next_item import NextItem
 from pipelines.applications.recommendation.settings import NextItemSettings
 from pipelines.config.tasks.task import TabularSettings
 from pipelines.data.versions.schema import FIRST, ROW_NUMBERS, TensorColumn
+from pipelines.ranking import roc_area_influences
 from pipelines.report.comparison import comparison_page, influences, metric_difference
 from pipelines.report.evaluation import SplitEvaluation
 from pipelines.report.run_data import RunData, TrainingAttempt
@@ -80,6 +81,12 @@ def test_the_interval_of_an_roc_area_is_that_of_resampled_rows() -> None:
     samples = [RANDOM.integers(0, ROWS, ROWS) for _ in range(400)]
     differences = [roc_auc_score(TRUE[rows], first[rows]) - roc_auc_score(TRUE[rows], other[rows]) for rows in samples]
     assert (measured.high - measured.low) / 2 / 1.96 == pytest.approx(np.std(differences), rel=0.15)
+
+
+def test_a_score_that_is_not_a_number_gives_no_interval() -> None:
+    positive = np.array([1.0, 0.0, 1.0, 0.0])
+    assert np.isnan(roc_area_influences(np.array([0.9, np.nan, 0.8, 0.1]), positive)).all()
+    assert np.isfinite(roc_area_influences(np.array([0.9, 0.2, 0.8, 0.1]), positive)).all()
 
 
 @pytest.mark.parametrize(

@@ -526,6 +526,22 @@ def test_a_first_record_longer_than_the_sample_is_read(
     assert table_settings(result)["schema"] == "note string, kind long, y long" and "max_quarantined" not in result.sections["source"]
 
 
+def test_small_files_are_read_whole_whatever_their_shares_and_large_ones_in_part(
+    random: np.random.Generator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two files, one has most of the bytes."""
+    for name, rows in (("a", 3_000), ("b", 50)):
+        write_csv(tmp_path / f"{name}.csv", {"x": random.normal(size=rows), "y": np.arange(rows) % 2})
+    total = sum(path.stat().st_size for path in tmp_path.iterdir())
+    monkeypatch.setattr("pipelines.init.tables.sample.SAMPLE_BYTES", total // 2)
+    monkeypatch.setattr("pipelines.init.tables.sample.WHOLE_BYTES", total)
+    table = find_table(str(tmp_path))
+    assert table and table.is_complete and table.rows == 3_050
+    monkeypatch.setattr("pipelines.init.tables.sample.WHOLE_BYTES", total - 1)
+    table = find_table(str(tmp_path))
+    assert table and not table.is_complete and table.rows == pytest.approx(3_050, rel=0.05)
+
+
 def test_a_header_longer_than_a_piece_of_the_sample_is_read(
     random: np.random.Generator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable
 from contextlib import nullcontext
+from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,6 +21,7 @@ from pipelines.train.checkpoint import run_directory
 from pipelines.train.checkpoint.checkpoint_record import RECORD
 from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.run_directory import RunDirectory
+from pipelines.train.ddp.ddp import DataParallel
 from pipelines.train.loop import Loop
 from pipelines.train.run_context import Hooks, Trained
 from pipelines.train.saver import Saver, check_weights, infinite_buffers
@@ -317,6 +319,14 @@ def test_a_damaged_checkpoint_of_the_best_epoch_is_named_with_its_remedy(
     (best / name).write_bytes(content)
     fitted, _, _ = fit_alone(config, tmp_path)
     assert (fitted.finished, fitted.best_epoch) == (True, 1)
+
+
+def test_a_strategy_with_too_few_batches_ends_with_an_error_instead_of_waiting(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(DataParallel, "batches", lambda strategy, loader: islice(loader, EPOCH - 1))
+    with pytest.raises(AssertionError, match="has an input for every remaining step"):
+        fit_alone(training(home, strategy="ddp"), tmp_path)
 
 
 def test_a_store_that_fails_for_a_while_costs_no_checkpoint(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

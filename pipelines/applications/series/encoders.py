@@ -40,12 +40,12 @@ def pad_series(series: np.ndarray, channels: int, steps: int, keep_last: bool) -
         raise SeriesError("it has no step")
     if series.shape[1:] != (channels,):
         raise SeriesError("its steps have another number of channels")
-    kept = _fill_missing(series)[-steps:] if keep_last else _fill_missing(series[:steps])
-    if (np.abs(kept) > MOST).any():
+    values = _fill_missing(series)[-steps:] if keep_last else _fill_missing(series[:steps])
+    if (np.abs(values) > MOST).any():
         raise SeriesError("it has ±∞, or a number beyond [1e15]")
     padded = np.zeros((channels + 1, steps), np.float32)
-    padded[:-1, : len(kept)] = kept.T
-    padded[-1, : len(kept)] = 1
+    padded[:-1, : len(values)] = values.T
+    padded[-1, : len(values)] = 1
     return padded + 0.0  # −0 becomes 0
 
 

@@ -112,6 +112,7 @@ def _score(ranges: np.ndarray, outputs: np.ndarray, kind: str) -> float:
     predicted = ((np.bincount(ranges[fitted], outputs[fitted], size) + mean) / (rows_of_ranges + 1))[ranges[held_out]]
     if kind == "number":
         return r_squared(true, predicted)
+    # Rows held out of one class say nothing, and so do not make a column suspect.
     return float(np.nan_to_num(roc_area(*rows_by_score(predicted, true == 1))))
 
 

@@ -102,8 +102,9 @@ def _read_records(paths: list[str], data: str) -> _Records:
     sampled_paths = even_files(paths)
     records, file_rows, rows, broken = list[dict[str, Any]](), list[int](), 0.0, 0
     is_complete, is_document = len(sampled_paths) == len(paths), False
+    most_bytes = most_bytes_per_file(sampled_paths)
     for path in sampled_paths:
-        sample = sample_text(path, most_bytes_per_file(sampled_paths))
+        sample = sample_text(path, most_bytes)
         if find_encoding(sample.data, path) != "utf-8":
             raise SourceError(f"{path} is not UTF-8, which JSON is; save it as UTF-8")
         is_document = sample.data.lstrip()[:1] == b"["

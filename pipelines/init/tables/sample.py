@@ -78,10 +78,11 @@ class TextSample:
 
 
 def most_bytes_per_file(paths: Sequence[str]) -> int:
-    """How much to read of each file of text. Compressed ones do not say how large they are."""
+    """How much to read of each file of text: all, where the files are small together. Compressed ones do not say how large they are."""
+    if any(path.endswith(COMPRESSED) for path in paths):
+        return WHOLE_BYTES // len(paths)
     total = sum(Path(path).stat().st_size for path in paths)
-    most = WHOLE_BYTES if total <= WHOLE_BYTES or paths[0].endswith(COMPRESSED) else SAMPLE_BYTES
-    return most // len(paths)
+    return WHOLE_BYTES if total <= WHOLE_BYTES else SAMPLE_BYTES // len(paths)
 
 
 def sample_text(path: str, most_bytes: int = WHOLE_BYTES) -> TextSample:

@@ -21,7 +21,7 @@ def _sample(split: SplitEvaluation) -> tuple[np.ndarray, np.ndarray]:
     return true[finite], predicted[finite]
 
 
-def predicted_true(split: SplitEvaluation) -> tuple[bytes, str]:
+def predictions_against_truth(split: SplitEvaluation) -> tuple[bytes, str]:
     true, predicted = _sample(split)
     low, high = float(min(true.min(), predicted.min())), float(max(true.max(), predicted.max()))
     with drawing() as canvas:

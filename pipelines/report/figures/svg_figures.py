@@ -15,7 +15,7 @@ _CLASS_FIGURES: tuple[Draw, ...] = (classes.confusion, classes.roc, classes.prec
 _CORE_FIGURES: dict[str, tuple[Draw, ...]] = {
     "binary": _CLASS_FIGURES,
     "classes": _CLASS_FIGURES,
-    "quantity": (quantities.predicted_true, quantities.residuals),
+    "quantity": (quantities.predictions_against_truth, quantities.residuals),
 }
 """By kind of details."""
 

@@ -166,15 +166,15 @@ def check_agreement(by_worker: Sequence[Fingerprints], step: int, agreed_step: i
     `one_worker_flags` are those with which one worker goes on.
     """
     first_values, differing = Fingerprints(), set[str]()
-    for held in by_worker:
-        differing |= {name for name, value in held.items() if first_values.setdefault(name, value) != value}
+    for fingerprints in by_worker:
+        differing |= {name for name, value in fingerprints.items() if first_values.setdefault(name, value) != value}
     if not differing:
         return
     name = next(name for name in first_values if name in differing)
     ranks: dict[str, list[str]] = {}
-    for rank, held in enumerate(by_worker):
-        if name in held:
-            ranks.setdefault(held[name], []).append(str(rank))
+    for rank, fingerprints in enumerate(by_worker):
+        if name in fingerprints:
+            ranks.setdefault(fingerprints[name], []).append(str(rank))
     groups = " than on ".join(f"worker{'s' if len(group) > 1 else ''} {', '.join(group)}" for group in ranks.values())
     before = f"after step {agreed_step} all was equal" if agreed_step is not None else "nothing was compared before"
     raise DriftError(
