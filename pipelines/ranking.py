@@ -61,6 +61,11 @@ def average_precision_influences(score: np.ndarray, positive: np.ndarray) -> np.
     return rows / positives.sum() * (is_positive * (precision[place] - area + gains) - losses)
 
 
+def ratio_influences(above: np.ndarray, below: np.ndarray) -> np.ndarray:
+    """Each row's influence, shape (rows,), on a ratio of two sums over rows, by its first derivative."""
+    return (above - below * above.sum() / below.sum()) / below.mean()
+
+
 def _midranks(score: np.ndarray) -> np.ndarray:
     """The rank of each row from 1, the lowest score first; equal scores share the mean of theirs. NaN for all if one score is NaN."""
     if np.isnan(score).any():

@@ -1,7 +1,7 @@
 """The page of two runs or more: which is better, and whether that is more than the choice of the rows could do; what differs in their
 settings and data, results, curves and figures beside each other."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from statistics import NormalDist
@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.ranking import average_precision_influences, roc_area_influences
+from pipelines.config.slices import slice_modules
+from pipelines.ranking import average_precision_influences, ratio_influences, roc_area_influences
 from pipelines.report.evaluation import SplitEvaluation
 from pipelines.report.page_parts import figures_by_split, training_charts
 from pipelines.report.rendering import Best, Code, Note, PageTable, readable, render
 from pipelines.report.run_data import RunData, end_seconds, worker_hours
 from pipelines.report.run_page import best_validation, difference, duration, final_values, metric_cell, training_facts
-from pipelines.tasks.metrics.table import METRICS, Value
+from pipelines.tasks.metrics.table import Value
 from pipelines.tracking.params_and_tags import flatten
 
 Columns = Mapping[str, np.ndarray]
@@ -24,6 +25,15 @@ Runs = Mapping[str, RunData]
 LEAST_ROWS = 20
 """Rows below which there is no interval."""
 _ABSENT = "–"
+Influence = tuple[Callable[..., np.ndarray], tuple[str, ...]]
+"""A function, and the columns of the rows' outcomes that are its arguments."""
+_INFLUENCES: dict[str, Influence] = {
+    "auc": (roc_area_influences, ("score", "positive")),
+    "average_precision": (average_precision_influences, ("score", "positive")),
+    "loss": (ratio_influences, ("cross_entropy", "known")),
+    "rmse": (lambda squares: squares / (2 * np.sqrt(squares.mean())), ("mse",)),
+}
+"""By metric of the core that is no mean of the column with its own name."""
 
 
 @dataclass(frozen=True)
@@ -59,26 +69,18 @@ def metric_difference(metric: str, split: SplitEvaluation, other: SplitEvaluatio
 
 
 def influences(metric: str, columns: Columns) -> np.ndarray | None:
-    """Each row's influence on the metric, up to a constant, shape (rows,); None if the columns do not give this metric."""
-    names = METRICS[metric].needs if metric in METRICS else ()
-    if not names or not all(name in columns for name in names):
+    """Each row's influence on the metric, up to a constant, shape (rows,); None if the columns do not give this metric.
+
+    A slice adds those of its metrics in `INFLUENCES` of its module `figures`.
+    """
+    by_metric = dict(_INFLUENCES)
+    for module in slice_modules("figures").values():
+        by_metric |= getattr(module, "INFLUENCES", {})
+    influence, names = by_metric.get(metric, (None, ()))
+    if influence is None or not all(name in columns for name in names):
         return columns.get(metric)
-    first, *further = (columns[name] for name in names)
     with np.errstate(all="ignore"):
-        match metric:
-            case "auc":
-                return roc_area_influences(first, *further)
-            case "average_precision":
-                return average_precision_influences(first, *further)
-            case "rmse":
-                return first / (2 * np.sqrt(first.mean()))
-            case "perplexity":
-                (tokens,) = further
-                return np.exp(first.sum() / tokens.sum()) * _ratio(first, tokens)
-            case "bits_per_byte":
-                return _ratio(first, *further) / np.log(2)
-            case _:
-                return _ratio(first, *further)
+        return influence(*(columns[name] for name in names))
 
 
 def _same_rows(split: SplitEvaluation, other: SplitEvaluation) -> tuple[Columns, Columns] | None:
@@ -92,10 +94,6 @@ def _same_rows(split: SplitEvaluation, other: SplitEvaluation) -> tuple[Columns,
         return None
     first, second = ({name: values[chosen] for name, values in table.items()} for table, chosen in zip(tables, places, strict=True))
     return first, second
-
-
-def _ratio(above: np.ndarray, below: np.ndarray) -> np.ndarray:
-    return (above - below * above.sum() / below.sum()) / below.mean()
 
 
 def verdicts(runs: Runs) -> list[Note]:

@@ -30,7 +30,7 @@ from pipelines.tasks.base import Batch, Data, Task, sum_losses
 from pipelines.tasks.data import Constant, scale_pixels
 from pipelines.tasks.details.base import Details
 from pipelines.tasks.metrics.accumulation import Loss
-from pipelines.tasks.metrics.table import METRICS, metric_names
+from pipelines.tasks.metrics.table import metric_names
 from pipelines.tasks.trivial import TrivialPredictor
 
 LEAST_SCORE = 0.01
@@ -41,7 +41,7 @@ _PIXELS_AT_ONCE = 2**22
 
 class Detection(Task):
     settings: Settings
-    monitor = METRICS["map_50"].monitor
+    monitor = "map_50", "max"
 
     def __init__(self, settings: TaskSettings, data: Data) -> None:
         """Raises ConfigError if the columns are not one image and its boxes, or if both are not of one size."""

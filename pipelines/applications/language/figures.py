@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from pipelines.ranking import ratio_influences
 from pipelines.report.charts import BLUE, RED
 from pipelines.report.evaluation import SplitEvaluation
 from pipelines.report.figures.canvas import UndefinedError, drawing
@@ -21,4 +22,17 @@ def likelihoods(split: SplitEvaluation) -> tuple[bytes, str]:
     return canvas.svg, f"Likelihood of {len(values):,} of {int(split.summary['rows']):,} windows: median {middle:.4g} nats per token (red)."
 
 
+def perplexity_influences(nats: np.ndarray, tokens: np.ndarray) -> np.ndarray:
+    return np.exp(nats.sum() / tokens.sum()) * ratio_influences(nats, tokens)
+
+
+def bits_per_byte_influences(nats: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    return ratio_influences(nats, sizes) / np.log(2)
+
+
 FIGURES = {"windows": (likelihoods,)}
+INFLUENCES = {
+    "nats_per_token": (ratio_influences, ("nats", "tokens")),
+    "perplexity": (perplexity_influences, ("nats", "tokens")),
+    "bits_per_byte": (bits_per_byte_influences, ("nats", "bytes")),
+}

@@ -31,7 +31,6 @@ from pipelines.tasks.data import Batch, Data
 from pipelines.tasks.details.base import Columns, Details
 from pipelines.tasks.details.parts import SelectedRows
 from pipelines.tasks.metrics.accumulation import Perplexity, Ratio
-from pipelines.tasks.metrics.table import METRICS
 from pipelines.tasks.model_parallel import Divisible, LayerPlan, Link, cut_stages
 from pipelines.tasks.trivial import TrivialPredictor
 
@@ -41,7 +40,7 @@ _LOGITS_AT_ONCE = 2**25
 
 class Language(Task):
     settings: Settings
-    monitor = METRICS["nats_per_token"].monitor
+    monitor = "nats_per_token", "min"
     minimised = "nats_per_token"
 
     def __init__(self, settings: TaskSettings, data: Data) -> None:

@@ -23,7 +23,6 @@ from pipelines.tasks.base import Task
 from pipelines.tasks.data import Batch, Data
 from pipelines.tasks.details.base import Columns, Details
 from pipelines.tasks.metrics.accumulation import NO_ITEM, Loss, RankScore
-from pipelines.tasks.metrics.table import METRICS
 from pipelines.tasks.trivial import Frequencies, TrivialPredictor
 
 TOP = 10
@@ -36,7 +35,7 @@ MOST_RANKS = 1_000
 class NextItem(Task):
     settings: Settings
     draws = True
-    monitor = METRICS[f"ndcg_{TOP}"].monitor
+    monitor = f"ndcg_{TOP}", "max"
 
     def __init__(self, settings: TaskSettings, data: Data) -> None:
         """Raises ConfigError if feature and target are not two sequences with the same length and vocabulary."""

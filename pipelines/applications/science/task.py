@@ -24,13 +24,12 @@ from pipelines.tasks.base import Data, Task
 from pipelines.tasks.data import Batch
 from pipelines.tasks.details import Details
 from pipelines.tasks.metrics.accumulation import Loss
-from pipelines.tasks.metrics.table import METRICS
 from pipelines.tasks.trivial import TrivialPredictor
 
 
 class Operator(Task):
     settings: Settings
-    monitor = METRICS["relative_l2"].monitor
+    monitor = "relative_l2", "min"
 
     def __init__(self, settings: TaskSettings, data: Data) -> None:
         """Raises ConfigError if the columns are not functions on one grid, or if it has too few points for the modes."""

@@ -30,7 +30,7 @@ from pipelines.tasks.base import Batch, Data, Task, sum_losses
 from pipelines.tasks.data import Constant, scale_pixels
 from pipelines.tasks.details.base import Details
 from pipelines.tasks.metrics.accumulation import Loss, Score
-from pipelines.tasks.metrics.table import METRICS, metric_names
+from pipelines.tasks.metrics.table import metric_names
 from pipelines.tasks.supervised import class_weights
 from pipelines.tasks.trivial import TrivialPredictor
 
@@ -42,7 +42,7 @@ _PIXELS_AT_ONCE = 2**22
 
 class Segmentation(Task):
     settings: Settings
-    monitor = METRICS["dice"].monitor
+    monitor = "dice", "max"
 
     def __init__(self, settings: TaskSettings, data: Data) -> None:
         """Raises ConfigError if the columns are not one image or volume and its mask, or if settings do not fit their size."""

@@ -1,4 +1,4 @@
-"""The table of metrics: what tasks choose epochs by, gates measure again from predictions, and pages compare row by row.
+"""The metrics of targets: what tasks choose epochs by, and what gates measure again from predictions.
 
 A task of one's own may have any other metric of torchmetrics; its class then says in `higher_is_better` which direction is better.
 """
@@ -61,8 +61,6 @@ def format_value(value: Value, digits: int = 4) -> str:
 class MetricEntry:
     name: str
     direction: Direction
-    needs: tuple[str, ...] = ()
-    """Columns of the rows' outcomes that decide it, if it is not the mean of the column with its own name."""
     predictions: Predictions = ""
     """The predictions from which it can be computed again; empty for none."""
 
@@ -74,14 +72,14 @@ class MetricEntry:
 METRICS = {
     entry.name: entry
     for entry in (
-        MetricEntry("auc", "max", ("score", "positive"), "two classes"),
+        MetricEntry("auc", "max", "two classes"),
         MetricEntry("accuracy", "max", predictions="classes"),
-        MetricEntry("loss", "min", ("cross_entropy", "known"), "classes"),
-        MetricEntry("rmse", "min", ("mse",), "quantity"),
+        MetricEntry("loss", "min", "classes"),
+        MetricEntry("rmse", "min", "quantity"),
         MetricEntry("mae", "min", predictions="quantity"),
         MetricEntry("mse", "min", predictions="quantity"),
         MetricEntry("r2", "max"),
-        MetricEntry("average_precision", "max", ("score", "positive")),
+        MetricEntry("average_precision", "max"),
         MetricEntry("balanced_accuracy", "max"),
         MetricEntry("f1", "max"),
         MetricEntry("exact_match", "max"),
@@ -89,20 +87,6 @@ METRICS = {
         MetricEntry("mape", "min"),
         MetricEntry("deviance", "min"),
         MetricEntry("pinball", "min"),
-        MetricEntry("hit_rate_10", "max"),
-        MetricEntry("ndcg_10", "max"),
-        MetricEntry("nats_per_token", "min", ("nats", "tokens")),
-        MetricEntry("perplexity", "min", ("nats", "tokens")),
-        MetricEntry("bits_per_byte", "min", ("nats", "bytes")),
-        MetricEntry("dice", "max"),
-        MetricEntry("pooled_dice", "max"),
-        MetricEntry("pixel_accuracy", "max"),
-        MetricEntry("iou", "max"),
-        MetricEntry("relative_l2", "min"),
-        MetricEntry("map_50", "max"),
-        MetricEntry("map", "max"),
-        MetricEntry("repeat_last_mse", "min"),
-        MetricEntry("repeat_last_mae", "min"),
     )
 }
 """By name."""
