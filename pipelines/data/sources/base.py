@@ -34,6 +34,10 @@ class Rows:
     """Of text: the byte ranges that `parsed.RANGE` numbers."""
 
 
+class NoIncrementError(Exception):
+    """Says why the rows that came to a table cannot be read without the others. ETL then reads all rows."""
+
+
 class RawTable(ABC, Generic[Settings]):
     """One of a pipeline's raw tables. ETL calls `state`, `empty`, `identity` and `rows`, and then `state` again."""
 
@@ -53,6 +57,11 @@ class RawTable(ABC, Generic[Settings]):
     @abstractmethod
     def rows(self, spark: SparkSession) -> Rows:
         """The rows that `identity` identifies. Raises SourceError if they cannot be read."""
+
+    def since(self, spark: SparkSession, earlier: tuple[SourceFile, ...]) -> "RawTable[Any] | None":
+        """A table of the rows that came after `earlier`, the identity of this table when a version was made; None if none came. Raises
+        NoIncrementError if rows that `earlier` identifies may be gone or altered, or if the table cannot tell, as by default."""
+        raise NoIncrementError(f"a table of format {self.settings.format} does not tell which rows are new")
 
     def state(self) -> tuple[SourceFile, ...]:
         """A cheap fingerprint, computed before and after reading, that differs if the rows have changed in between. Empty by default,
