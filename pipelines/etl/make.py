@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.config import Config
 from pipelines.config.messages.words import name_list
-from pipelines.data.features import encoder_notes
+from pipelines.data.features import Encoders, encoder_notes
 from pipelines.data.features.auto.choice import Choice, describe_choice
 from pipelines.data.sources.base import RawTables
 from pipelines.data.sources.source_errors import source_errors
@@ -95,7 +95,8 @@ def make(
         parts = part_numbers(bytes_per_split(fitted.rows, rows_by_split, fitted.encoders), dataset.part_bytes)
         allowed = int(config.source.max_quarantined * fitted.refusable_rows) - queried.malformed.refused.total()
         raw_rows = RawRowSelection(dataset.key, splits_with_raw_rows(rows_by_split, fitted.encoders))
-        job = WritingJob(attempt, fitted.encoders, parts, dataset.row_group_bytes, allowed, raw_rows)
+        has_keys = bool(dataset.key) and Encoders(fitted.encoders).packer is None
+        job = WritingJob(attempt, fitted.encoders, parts, dataset.row_group_bytes, has_keys, allowed, raw_rows)
         written = write_parts(fitted.rows, job)
     return _check_and_describe(config, queried, fitted, written, attempt)
 
@@ -152,7 +153,7 @@ def _check_and_describe(config: Config, queried: QueriedRows, fitted: FittedRows
     balance = row_counts(queried.tables, queried.malformed, summary, written)
     written.add(queried.malformed)
     check_quarantined(fitted.refusable_rows, written.refused, config.source.max_quarantined, written.samples)
-    folds, splits = count_rows_of_folds(attempt, written.row_groups, split), split_summaries(encoders, written.row_groups)
+    folds, splits = count_rows_of_folds(attempt, written.row_groups, split), split_summaries(encoders, written.row_groups, written.row_sums)
     split_assignment.check_splits({number: splits[name].rows for number, name in enumerate(SPLITS)}, split)
     shares = fitted.shares
     if not shares.said and any(settings.packs for settings in fitted.config.dataset.encoders.values()):

@@ -83,7 +83,7 @@ def _make_version(
             check_unchanged(tables, before)
             with stages("commit"):
                 manifest, report = attempts[0].manifest.model_copy(update={"run_id": tracked.run_id}), attempts[0].report
-                return commit(filesystem, attempt.root, manifest, report.row_groups, report.quarantine, sources, report.raw_rows)
+                return commit(filesystem, attempt.root, manifest, report.row_groups, report.quarantine, sources, report.side_files)
 
         with DeferredSignals() as signals:
             manifest = _commit_or_clean_up(work, attempt, signals)

@@ -23,11 +23,24 @@ from pipelines.data.versions import storage
 from pipelines.data.versions.commit import REPORT_SCHEMA, Attempt, Report, merge_reports
 from pipelines.data.versions.manifest import SPLITS, FittedEncoder, tensor_columns
 from pipelines.data.versions.parts import write_part
-from pipelines.data.versions.raw_inputs import MOST_COLUMNS, MOST_ROWS, RAW_ROWS, write_raw_rows
+from pipelines.data.versions.raw_inputs import MOST_COLUMNS, MOST_ROWS, RAW_ROWS, side_file, write_raw_rows
+from pipelines.data.versions.row_keys import KEYS, key_table, write_keys
+from pipelines.data.versions.rows_digest import sum_document_hashes, sum_row_hashes
 from pipelines.data.versions.schema import TensorColumn, arrow_schema, from_numpy, to_numpy
 from pipelines.etl.quarantine import Quarantine
 from pipelines.etl.refusals import REASON, accepted_rows
-from pipelines.etl.splits.split_assignment import INTERNAL, PART, PLACE, ROW, SPLIT, TRAIN, assign_part, exact_column
+from pipelines.etl.splits.split_assignment import (
+    CONTENT,
+    INTERNAL,
+    PART,
+    PLACE,
+    ROW,
+    SPLIT,
+    TRAIN,
+    assign_part,
+    content_hash,
+    exact_column,
+)
 from pipelines.etl.statistics.row_sample import abridge
 from pipelines.runtime import philox
 
@@ -101,6 +114,8 @@ class WritingJob:
     parts: dict[int, range]
     """The numbers of each split's parts over all splits, by the split's index."""
     row_group_bytes: int
+    has_keys: bool
+    """Whether the hashes of the rows' keys are kept beside the parts."""
     allowed: int
     """Rows that may be refused. A task that refuses more only counts them, since the version will fail."""
     raw_rows: RawRowSelection = field(default_factory=RawRowSelection)
@@ -145,14 +160,26 @@ def part_numbers(split_bytes: dict[int, int], part_bytes: int) -> dict[int, rang
 def write_parts(rows: DataFrame, job: WritingJob) -> Report:
     """Write every split's parts. Raises DatasetError if a file cannot be written."""
     count = sum(map(len, job.parts.values()))
-    moved = assign_part(rows, job.parts).drop(ROW, SPLIT).repartitionById(count, PART)
+    placed = assign_part(rows, job.parts).drop(SPLIT)
+    moved = placed.withColumn(CONTENT, content_hash(rows)) if job.has_keys else placed.drop(ROW)
+    moved = moved.repartitionById(count, PART)
     return merge_reports([row.report for row in moved.mapInArrow(partial(_write_part, job), REPORT_SCHEMA).collect()])
+
+
+@dataclass
+class _PartRows:
+    """The accepted rows of a part in the order of their arrival, in pieces along the rows."""
+
+    columns: dict[str, list[np.ndarray]]
+    """Encoded values by column, shape (rows, *column.shape); of a packed column, its documents."""
+    places: list[np.ndarray] = field(default_factory=list)
+    keys: list[pa.Table] = field(default_factory=list)
+    raw: list[pa.Table] = field(default_factory=list)
 
 
 def _write_part(job: WritingJob, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     encoders, report = Encoders(job.encoders), Report()
-    number, places, raw = -1, [], []
-    encoded_pieces: dict[str, list[np.ndarray]] = {column.name: [] for column in job.columns}
+    number, part = -1, _PartRows({column.name: [] for column in job.columns})
     with Quarantine(job.attempt, report, job.allowed) as quarantine:
         for batch in batches:
             number = batch.column(PART)[0].as_py()
@@ -162,34 +189,48 @@ def _write_part(job: WritingJob, batches: Iterator[pa.RecordBatch]) -> Iterator[
             encoded, reasons = encoders.encode(pa.Table.from_batches([accepted]))
             encoded_rows = quarantine.set_aside(accepted, reasons, refusal_kind)
             report.accepted += len(encoded_rows)
-            # A copy: a view would keep the whole raw batch in memory.
-            places.append(encoded_rows.column(PLACE).to_numpy().view(np.uint64).copy())
+            # Copies: a view would keep the whole raw batch in memory.
+            part.places.append(encoded_rows.column(PLACE).to_numpy().view(np.uint64).copy())
+            if job.has_keys:
+                part.keys.append(key_table(*(encoded_rows.column(name).to_numpy().copy() for name in (ROW, CONTENT))))
             if job.split_index(number) in job.raw_rows.splits:
-                raw.append(job.raw_rows.select(encoded_rows))
+                part.raw.append(job.raw_rows.select(encoded_rows))
             for column in job.columns:
                 for chunk in encoded.column(column.name).chunks:
-                    encoded_pieces[column.name] += _documents(chunk) if encoders.packer else [to_numpy(column, chunk).copy()]
+                    part.columns[column.name] += _documents(chunk) if encoders.packer else [to_numpy(column, chunk).copy()]
     if report.accepted and report.refused.total() <= job.allowed:
-        place, is_train = np.concatenate(places), job.split_index(number) == TRAIN
-        for column in encoders.counted if is_train else ():
-            report.count_classes(column.name, _count_values(encoded_pieces[column.name], column.cardinality or 0))
-        if encoders.packer:
-            ((name, documents),) = encoded_pieces.items()
-            report.expected_rows = encoders.packer.window_count(report.accepted, sum(map(len, documents)))
-            windows = encoders.packer.windows([documents[row] for row in document_order(place, documents)])
-            # In a random order, the same one each time; frees those in the order of documents.
-            windows = windows[np.argsort(philox.random_words(len(windows), key=len(windows)), kind="stable")]
-            _write_rows(job, number, report, {name: windows})
-        else:
-            report.expected_rows = report.accepted
-            values, order = sort_rows(place, encoded_pieces)
-            _write_rows(job, number, report, values)
-            if raw:
-                report.raw_rows.append(job.new_file(RAW_ROWS, number))
-                path = f"{job.attempt.root}/{report.raw_rows[-1]}"
-                with storage.store_errors(path):
-                    write_raw_rows(job.attempt.filesystem, path, pa.concat_tables(raw).take(pa.array(order)))
+        for column in encoders.counted if job.split_index(number) == TRAIN else ():
+            report.count_classes(column.name, _count_values(part.columns[column.name], column.cardinality or 0))
+        (_write_documents if encoders.packer else _write_sorted)(job, number, report, part)
     yield report.to_batch()
+
+
+def _write_documents(job: WritingJob, number: int, report: Report, part: _PartRows) -> None:
+    """Write a part of windows that its documents are cut into."""
+    packer, (name, documents) = Encoders(job.encoders).packer, *part.columns.items()
+    assert packer is not None, "only a packed column has documents"
+    report.row_sums[SPLITS[job.split_index(number)]] += sum_document_hashes(documents)
+    report.expected_rows = packer.window_count(report.accepted, sum(map(len, documents)))
+    windows = packer.windows([documents[row] for row in document_order(np.concatenate(part.places), documents)])
+    # In a random order, the same one each time; frees those in the order of documents.
+    windows = windows[np.argsort(philox.random_words(len(windows), key=len(windows)), kind="stable")]
+    _write_rows(job, number, report, {name: windows})
+
+
+def _write_sorted(job: WritingJob, number: int, report: Report, part: _PartRows) -> None:
+    """Write a part's rows, and beside it the hashes of their keys and the raw rows, in one order."""
+    report.expected_rows = report.accepted
+    values, order = sort_rows(np.concatenate(part.places), part.columns)
+    report.row_sums[SPLITS[job.split_index(number)]] += sum_row_hashes(job.columns, values)
+    file = _write_rows(job, number, report, values)
+    filesystem, root = job.attempt.filesystem, job.attempt.root
+    for prefix, pieces, write in ((KEYS, part.keys, write_keys), (RAW_ROWS, part.raw, write_raw_rows)):
+        if pieces:
+            report.side_files.append(side_file(file, prefix))
+            path = f"{root}/{report.side_files[-1]}"
+            with storage.store_errors(path):
+                storage.make_folder(filesystem, path.rpartition("/")[0])
+                write(filesystem, path, pa.concat_tables(pieces).take(pa.array(order)))
 
 
 def _count_values(pieces: list[np.ndarray], classes: int) -> list[int]:
@@ -203,7 +244,8 @@ def _documents(lists: pa.ListArray) -> list[np.ndarray]:
     return [values[start:stop].copy() for start, stop in pairwise(offsets.tolist())]
 
 
-def _write_rows(job: WritingJob, number: int, report: Report, values: dict[str, np.ndarray]) -> None:
+def _write_rows(job: WritingJob, number: int, report: Report, values: dict[str, np.ndarray]) -> str:
+    """Write the rows of a part, and return its file, relative to the version."""
     arrays = [from_numpy(column, values.pop(column.name)) for column in job.columns]
     table = pa.Table.from_arrays(arrays, schema=arrow_schema(job.columns))
     split, file, attempt = job.split_index(number), job.new_file("data", number), job.attempt
@@ -212,3 +254,4 @@ def _write_rows(job: WritingJob, number: int, report: Report, values: dict[str, 
         report.row_groups += write_part(
             attempt.filesystem, attempt.root, file, SPLITS[split], part, job.columns, table, job.row_group_bytes
         )
+    return file

@@ -49,7 +49,7 @@ def _make_version(request: RehearsalRequest) -> RehearsalResult:
         written = make(spark, sampled, sources, tables, warnings, attempt, Stages())
         report = written.report
         manifest = commit(
-            attempt.filesystem, attempt.root, written.manifest, report.row_groups, report.quarantine, sources, report.raw_rows
+            attempt.filesystem, attempt.root, written.manifest, report.row_groups, report.quarantine, sources, report.side_files
         )
     assert manifest.balance is not None, "ETL counts its rows"
     return RehearsalResult(manifest.balance.parsed, dict(report.refused), dict(report.samples))

@@ -15,9 +15,9 @@ from zipfile import ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyarrow.fs import FileSystem
 
 from pipelines.data.versions.raw_inputs import read_raw_rows
+from pipelines.data.versions.versions import Version
 from pipelines.errors import DatasetError
 
 log = logging.getLogger(__name__)
@@ -85,15 +85,15 @@ def read_splits(folder: Path) -> list[SplitEvaluation]:
     return sorted(splits, key=lambda split: (*_ORDER, split.name).index(split.name))
 
 
-def add_raw_rows(folder: Path, filesystem: FileSystem, root: str, attempt: str) -> None:
-    """Write the most wrong rows of each split in a folder `evaluation` as they are in the query, from the version in the folder `root`.
+def add_raw_rows(folder: Path, version: Version) -> None:
+    """Write the most wrong rows of each split in a folder `evaluation` as they are in the query, from the version.
     Splits that have them, or whose rows were not kept, or cannot be read from here, stay as they are."""
     for split in folder.glob("*"):
         file = split / f"{WORST_ROWS}.parquet"
         try:
             if file.exists() or not (numbers := pq.read_table(split / f"{WORST}.parquet", columns=["row"])["row"].to_pylist()):
                 continue
-            if (rows := read_raw_rows(filesystem, root, attempt, split.name, numbers)) is not None:
+            if (rows := read_raw_rows(version.filesystem, version.root, version.parts(split.name), numbers)) is not None:
                 pq.write_table(rows, file)
         except (OSError, KeyError, pa.ArrowException, DatasetError) as error:
             log.info("the most wrong rows of %s are shown as they were encoded: %s", split.name, error)

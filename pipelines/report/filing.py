@@ -41,7 +41,7 @@ def _file(run: MlflowRun, version: Version, collect_into: Callable[[Path], None]
         with TemporaryDirectory() as name:
             folder = Path(name)
             collect_into(folder)
-            add_raw_rows(folder / FOLDER, version.filesystem, version.root, version.manifest.attempt)
+            add_raw_rows(folder / FOLDER, version)
             figures = {split.name: draw_figures(split) for split in read_splits(folder / FOLDER)}
             for split, split_figures in figures.items():
                 for figure in split_figures:

@@ -88,6 +88,7 @@ def test_p8_a_version_holds_its_own_files_and_no_others(version: Version) -> Non
         f"rows-{attempt}",
         f"row_groups-{attempt}.parquet",
         f"sources-{attempt}.parquet",
+        f"keys-{attempt}",
         "manifest.json",
     }
     files = {str(path.relative_to(version.root)) for path in Path(version.root).glob("data-*/*/*")}
@@ -97,7 +98,7 @@ def test_p8_a_version_holds_its_own_files_and_no_others(version: Version) -> Non
 def test_raw_rows_of_validation_and_test_are_those_of_the_encoded_rows(version: Version) -> None:
     for split in ("validation", "test"):
         ids = column(version, "id", version.split_row_groups(split)).tolist()
-        raw = read_raw_rows(version.filesystem, version.root, version.manifest.attempt, split, range(len(ids)))
+        raw = read_raw_rows(version.filesystem, version.root, version.parts(split), range(len(ids)))
         assert raw is not None and raw["id"].to_pylist() == ids
     assert not list(Path(version.root).glob("rows-*/split=train"))
 

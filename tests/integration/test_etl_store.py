@@ -41,9 +41,9 @@ def test_p1_a_version_on_a_store_has_the_local_one_s_digest_and_no_other_files(c
         "manifest.json",
         *(f"{kind}-{manifest.attempt}.parquet" for kind in ("row_groups", "sources")),
     }
-    folders = (f"quarantine-{manifest.attempt}/", f"rows-{manifest.attempt}/")
+    folders = (f"quarantine-{manifest.attempt}/", f"rows-{manifest.attempt}/", f"keys-{manifest.attempt}/")
     assert {path for path in paths if not path.startswith(folders)} == written
-    raw = read_raw_rows(version.filesystem, version.root, manifest.attempt, "test", [0, 1])
+    raw = read_raw_rows(version.filesystem, version.root, version.parts("test"), [0, 1])
     assert raw is not None and len(raw) == 2
 
 

@@ -163,7 +163,7 @@ def test_the_page_names_the_features_that_moved_a_prediction(model: LoggedModel,
     assert set(evaluation.tables["importance"]["feature"]) == {"income", "age", "twice", "job"}
     assert "importance" not in model.evaluations["validation"].tables
     unpack(pack(evaluation.summary, evaluation.tables), tmp_path / "evaluation" / "test")
-    add_raw_rows(tmp_path / "evaluation", version.filesystem, version.root, version.manifest.attempt)
+    add_raw_rows(tmp_path / "evaluation", version)
     splits = read_splits(tmp_path / "evaluation")
     (figure,) = [figure for figure in draw_figures(splits[0]) if figure.name == "importance"]
     assert b"income" in figure.svg and "each feature" in figure.caption, figure.caption

@@ -3,18 +3,20 @@
     <dataset.path>/<version>/
       manifest.json                    written last; without it there is no version. It names the committed attempt, ends with the
                                        SHA-256 of its own bytes, and contains those of the two tables.
-      row_groups-<attempt>.parquet     one row per row group, in the order of positions
+      row_groups-<attempt>.parquet     one row per row group, in the order of positions; a part may be one of another version, which
+                                       this one shares: ../<version>/data-…
       sources-<attempt>.parquet        one row per file of the raw tables: its path, size and checksum
       data-<attempt>/split=train/part-….parquet
+      keys-<attempt>/split=train/part-….parquet    with `dataset.key`: hashes of each row's key and content, in the order of the rows
       quarantine-<attempt>/….parquet
       rows-<attempt>/split=test/part-….parquet   what its rows were before they were encoded, in small splits other than train
 
 1. `schema`    tensor columns, as Arrow fields and as NumPy arrays.
-2. `parts`     writes one part file, and digests its row groups.
+2. `parts`     writes one part file, and digests its row groups; `rows_digest` is of the set of a split's rows, whatever their order.
 3. `manifest`  describes a version, its row counts and its digest.
 4. `storage`   the file operations that make a version visible complete or not at all, and JSON with its own checksum.
 5. `commit`    turns an attempt into a version, if its row counts agree. `raw_inputs` are the tables beside the manifest, one of which lists
-               the raw files, and rows as they were, which only pages show.
+               the raw files, and rows as they were, which only pages show; `row_keys` are the hashes of the rows' keys.
 6. `versions`  finds and opens a version, and reads single columns; `folds` selects the splits of one training; `plain` opens a
                folder of any Parquet files as a version, or writes one from arrays.
 7. `data_profile`  what an ETL knows about its data beyond the manifest, for pages and MLflow.

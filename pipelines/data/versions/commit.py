@@ -1,8 +1,9 @@
 """An attempt at a version, and its atomic commit, also when several attempts write the same version.
 
-Spark's tasks write the files of an attempt, and tell the driver about them in reports. Every attempt writes in folders of its own,
-data-<attempt>/, quarantine-<attempt>/ and rows-<attempt>/, beside its own row_groups-<attempt>.parquet and sources-<attempt>.parquet.
-Creating manifest.json, which names the attempt, is the atomic commit. A second attempt finds the manifest, and removes its own files.
+Spark's tasks write the files of an attempt, and tell the driver about them in reports. Every attempt writes in folders of its own:
+data-<attempt>/, keys-<attempt>/, quarantine-<attempt>/ and rows-<attempt>/. Beside them are row_groups-<attempt>.parquet and
+sources-<attempt>.parquet. Creating manifest.json, which names the attempt, is the atomic commit. A second attempt finds the manifest, and
+removes its own files.
 A retried task leaves a file that no report names; readers ignore it, and the commit removes it."""
 
 import json
@@ -20,12 +21,13 @@ from pipelines.data.versions import storage
 from pipelines.data.versions.manifest import Manifest, check_balance, parse_manifest
 from pipelines.data.versions.parts import ROW_GROUPS, RowGroup
 from pipelines.data.versions.raw_inputs import RAW_ROWS, Sources, source_summaries, write_sources, write_table
+from pipelines.data.versions.row_keys import KEYS
 from pipelines.errors import DatasetError
 
 REPORT_SCHEMA = "report string"
 log = logging.getLogger(__name__)
 DEBRIS_AGE_SECONDS = 24 * 3600
-FOLDERS, FILES = ("data", "quarantine", RAW_ROWS), ("row_groups", "sources")
+FOLDERS, FILES = ("data", "quarantine", RAW_ROWS, KEYS), ("row_groups", "sources")
 """Prefixes of an attempt's folders and Parquet files; a hyphen and its name follow."""
 
 
@@ -55,10 +57,12 @@ class Report:
     """By reason, the record that sorts first."""
     quarantine: Counter[str] = field(default_factory=Counter)
     """Refused rows by file, relative to the version."""
-    raw_rows: list[str] = field(default_factory=list)
-    """Files of raw rows, relative to the version."""
+    side_files: list[str] = field(default_factory=list)
+    """Files of keys and of raw rows, relative to the version."""
     accepted: int = 0
     """Rows that every encoder took."""
+    row_sums: Counter[str] = field(default_factory=Counter)
+    """Sums of the hashes of the rows in the parts, by split; see `rows_digest`."""
     expected_rows: int = 0
     """Rows expected in the parts: the same number, or the number of windows that documents are cut into."""
     class_counts: dict[str, list[int]] = field(default_factory=dict)
@@ -75,7 +79,8 @@ class Report:
     def add(self, other: "Report") -> None:
         self.row_groups += other.row_groups
         self.quarantine += other.quarantine
-        self.raw_rows += other.raw_rows
+        self.side_files += other.side_files
+        self.row_sums += other.row_sums
         self.accepted += other.accepted
         self.expected_rows += other.expected_rows
         for column, class_counts in other.class_counts.items():
@@ -95,7 +100,7 @@ def merge_reports(texts: list[str]) -> Report:
     for text in texts:
         values = json.loads(text)
         groups = [RowGroup(**group) for group in values["row_groups"]]
-        counts = {name: Counter(values[name]) for name in ("refused", "quarantine")}
+        counts = {name: Counter(values[name]) for name in ("refused", "quarantine", "row_sums")}
         report.add(Report(**{**values, **counts, "row_groups": groups}))
     return report
 
@@ -107,17 +112,18 @@ def commit(
     row_groups: Sequence[RowGroup],
     quarantine: Mapping[str, int] | None = None,
     sources: Sources | None = None,
-    raw_rows: Collection[str] = (),
+    side_files: Collection[str] = (),
 ) -> Manifest:
     """Publish `manifest`, with the summary of `sources`, in the folder `root` and return the manifest that is now there: ours, or an equal
     earlier one.
 
-    The files of `row_groups` and `raw_rows`, and those that `quarantine` gives the rows of, are those that count, by their paths relative
-    to `root`. Raises DatasetError if rows do not balance, or if an earlier one has the same inputs and another content."""
+    The files that count are those of `row_groups`, the `side_files`, such as keys and raw rows, and those that `quarantine` gives the rows
+    of; all paths are relative to `root`. Raises DatasetError if rows do not balance, or if an earlier manifest has the same inputs and
+    another content."""
     quarantine = quarantine or {}
     if manifest.balance:
         check_balance(manifest.balance, sum(group.rows for group in row_groups), sum(quarantine.values()))
-    remove_unnamed(filesystem, root, manifest.attempt, {*quarantine, *raw_rows, *(group.file for group in row_groups)})
+    remove_unnamed(filesystem, root, manifest.attempt, {*quarantine, *side_files, *(group.file for group in row_groups)})
     index = pa.Table.from_pylist([asdict(group) for group in row_groups], schema=ROW_GROUPS)
     checksum = write_table(filesystem, row_groups_path(root, manifest.attempt), index)
     manifest = manifest.model_copy(update={"row_groups_checksum": checksum})

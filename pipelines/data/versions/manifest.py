@@ -12,6 +12,7 @@ from pydantic import AfterValidator, AwareDatetime, Field, PlainSerializer, Vali
 from pipelines.config.messages.words import name_list, show_count
 from pipelines.config.section import Section
 from pipelines.data.versions.parts import RowGroup
+from pipelines.data.versions.rows_digest import rows_digest
 from pipelines.data.versions.schema import TensorColumn, schema_from_text
 from pipelines.data.versions.storage import seal, unseal
 from pipelines.errors import CorruptError, DatasetError, OutdatedError
@@ -136,6 +137,8 @@ class SplitSummary(Section):
     bytes: int
     """Compressed size of the columns."""
     decoded_bytes: int
+    rows_digest: str = ""
+    """Digest of the set of rows, whatever their order; see `data.versions.rows_digest`. Empty in a version of an earlier ETL."""
 
 
 class Shares(Section):
@@ -181,6 +184,10 @@ class Manifest(Section):
     sources_checksum: str = ""
     """The same for sources-<attempt>.parquet; empty if there are no raw tables."""
     created: AwareDatetime = Field(default_factory=lambda: datetime.now(UTC))
+    parent: str = ""
+    """The version that this one adds rows to, and whose parts it shares; empty if ETL read all rows."""
+    parent_digest: str = ""
+    """Digest of the parent's content."""
     encoders: dict[str, FittedEncoder]
     splits: dict[str, SplitSummary]
 
@@ -263,8 +270,10 @@ def tensor_columns(encoders: Mapping[str, FittedEncoder]) -> tuple[TensorColumn,
     return tuple(fitted.column for fitted in encoders.values())
 
 
-def split_summaries(encoders: dict[str, FittedEncoder], row_groups: Iterable[RowGroup]) -> dict[str, SplitSummary]:
-    """A summary of every split, including those without rows."""
+def split_summaries(
+    encoders: dict[str, FittedEncoder], row_groups: Iterable[RowGroup], row_sums: Mapping[str, int] | None = None
+) -> dict[str, SplitSummary]:
+    """A summary of every split, including those without rows. `row_sums` are the sums of the rows' hashes, by split."""
     row_bytes = sum(column.row_bytes for column in tensor_columns(encoders))
     summaries, all_groups = {}, list(row_groups)
     for split in SPLITS:
@@ -276,6 +285,7 @@ def split_summaries(encoders: dict[str, FittedEncoder], row_groups: Iterable[Row
             row_groups=len(groups),
             bytes=sum(group.bytes for group in groups),
             decoded_bytes=rows * row_bytes,
+            rows_digest="" if row_sums is None else rows_digest(row_sums.get(split, 0)),
         )
     return summaries
 

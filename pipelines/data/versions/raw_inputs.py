@@ -6,7 +6,6 @@ list. Rows are kept of validation and test, for whoever looks at single rows of 
 each part and in the order of its rows."""
 
 import json
-import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from hashlib import sha256
@@ -28,7 +27,14 @@ MOST_ROWS = 1_000_000
 """Rows of a split up to which raw rows are kept, which bounds time and space of an ETL."""
 MOST_COLUMNS = 200
 """Columns of raw rows that are kept, those of the key first. Bytes and nested values are not."""
-_RAW_ROWS_FILE = re.compile(r"part-(\d+)-")
+_NUMBER = len("part-00000")
+"""Characters of a file's name that say which part it is of."""
+
+
+def side_file(part: str, prefix: str) -> str:
+    """The file beside a part in the folder with this prefix, such as RAW_ROWS; both relative to the version."""
+    *folders, attempt, split, name = part.split("/")
+    return "/".join([*folders, f"{prefix}-{attempt.partition('-')[2]}", split, name])
 
 
 def write_table(filesystem: FileSystem, path: str, table: pa.Table) -> str:
@@ -100,15 +106,16 @@ def write_raw_rows(filesystem: FileSystem, path: str, rows: pa.Table) -> None:
     pq.write_table(rows, path, filesystem=filesystem, compression="zstd")
 
 
-def read_raw_rows(filesystem: FileSystem, root: str, attempt: str, split: str, rows: Sequence[int]) -> pa.Table | None:
-    """These rows of a split, by their numbers and in this order; None if they were not kept. Raises OSError or DatasetError if the store
-    fails, ArrowException for a damaged file."""
-    entries = storage.entries(filesystem, f"{root}/{RAW_ROWS}-{attempt}/split={split}")
-    files = {int(name[1]): entry.path for entry in entries if (name := _RAW_ROWS_FILE.match(entry.base_name))}
+def read_raw_rows(filesystem: FileSystem, root: str, parts: Sequence[str], rows: Sequence[int]) -> pa.Table | None:
+    """These rows of a split, by their numbers and in this order; None if they were not kept. `parts` are the files of the split's parts,
+    in order and relative to `root`. Raises OSError or DatasetError if the store fails, ArrowException for a damaged file."""
+    files = _raw_rows_files(filesystem, root, parts)
+    if not all(files):
+        return None
     numbers, first, total = np.array(rows, np.int64), 0, 0
     tables: list[pa.Table] = []
     places = np.full(len(numbers), -1)
-    for _, file in sorted(files.items()):
+    for file in files:
         with filesystem.open_input_file(file) as source, pq.ParquetFile(source) as part:
             count = part.metadata.num_rows
             inside = np.flatnonzero((numbers >= first) & (numbers < first + count))
@@ -118,3 +125,15 @@ def read_raw_rows(filesystem: FileSystem, root: str, attempt: str, split: str, r
                 tables.append(part.read().take(pa.array(numbers[inside] - first)))
             first += count
     return pa.concat_tables(tables).take(pa.array(places)) if tables and (places >= 0).all() else None
+
+
+def _raw_rows_files(filesystem: FileSystem, root: str, parts: Sequence[str]) -> list[str]:
+    """The file of raw rows beside each part, by the number in its name; empty if there is none."""
+    by_folder: dict[str, dict[str, str]] = {}
+    paths = []
+    for part in parts:
+        folder, _, name = storage.part_path(root, side_file(part, RAW_ROWS)).rpartition("/")
+        if folder not in by_folder:
+            by_folder[folder] = {entry.base_name[:_NUMBER]: entry.path for entry in storage.entries(filesystem, folder)}
+        paths.append(by_folder[folder].get(name[:_NUMBER], ""))
+    return paths

@@ -50,6 +50,10 @@ class Version:
         groups = (group for group in self.row_groups if group.split == split)
         return tuple(sorted(groups, key=lambda group: (group.part, group.index)))
 
+    def parts(self, split: str) -> list[str]:
+        """The files of the split's parts in their order, relative to the version."""
+        return list(dict.fromkeys(group.file for group in self.split_row_groups(split)))
+
     def rows(self, split: str) -> int:
         return sum(group.rows for group in self.row_groups if group.split == split)
 
@@ -176,7 +180,7 @@ def read_stored_columns(
         places.setdefault(group.file, []).append(place)
     values: dict[int, dict[str, np.ndarray]] = {}
     for file, places_in_file in places.items():
-        arrays = _read_file(filesystem, f"{root}/{file}", [groups[place] for place in places_in_file], columns)
+        arrays = _read_file(filesystem, storage.part_path(root, file), [groups[place] for place in places_in_file], columns)
         values.update(zip(places_in_file, arrays, strict=True))
     return [values[place] for place in range(len(groups))]
 

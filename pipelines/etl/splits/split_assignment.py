@@ -31,12 +31,12 @@ from pipelines.errors import ConfigError, SourceError
 from pipelines.etl.refusals import REASON, accepted_rows, refuse
 from pipelines.etl.splits.strata import FIRST_CUT, HASH_BITS, SECOND_CUT, STRATUM, Cuts, find_cuts
 
-ROW, SPLIT, PART, PLACE, ALIKE = ("__row", "__split", "__part", "__place", "__alike")
-"""Columns added to the query's: hash of the key, index of the split in SPLITS, number of the part over all splits, the hash by which a
-part is sorted, and the hash of what `leakage` compares."""
+ROW, CONTENT, SPLIT, PART, PLACE, ALIKE = ("__row", "__content", "__split", "__part", "__place", "__alike")
+"""Columns added to the query's: hash of the key, hash of all columns, index of the split in SPLITS, number of the part over all splits, the
+hash by which a part is sorted, and the hash of what `leakage` compares."""
 FOLDS = tuple(f"__fold_{repeat + 1}" for repeat in range(MOST_REPEATS))
 """Columns with the fold of a row in each repeat of a cross-validation, from 1."""
-INTERNAL = (ROW, SPLIT, PART, PLACE, ALIKE, REASON, STRATUM, FIRST_CUT, SECOND_CUT, *FOLDS)
+INTERNAL = (ROW, CONTENT, SPLIT, PART, PLACE, ALIKE, REASON, STRATUM, FIRST_CUT, SECOND_CUT, *FOLDS)
 
 VERSION = 1
 """Raise it whenever the placement of equal rows changes; part of a dataset version's identity."""
@@ -73,13 +73,17 @@ def refuse_repeats(rows: DataFrame, key: tuple[str, ...]) -> DataFrame:
     return refuse(rows, repeated).persist()
 
 
+def content_hash(rows: DataFrame) -> Column:
+    """A 64-bit hash of all columns of the query."""
+    return _hash("content", rows, tuple(name for name in rows.columns if name not in INTERNAL))
+
+
 def content_order(rows: DataFrame) -> list[Column]:
     """An order in which only equal rows tie: of a hash of all columns and, since that skips NULLs inside nested values, of a hash of their
     JSON."""
-    content = _hash("content", rows, tuple(name for name in rows.columns if name not in INTERNAL))
     nested = [field for field in rows.schema if isinstance(field.dataType, ArrayType | MapType | StructType)]
     values = (f"to_json(named_struct('v', {hashable_sql(quote_name(field.name), field.dataType)}))" for field in nested)
-    return [content, *([F.expr(f"xxhash64({', '.join(values)})")] if nested else [])]
+    return [content_hash(rows), *([F.expr(f"xxhash64({', '.join(values)})")] if nested else [])]
 
 
 def stratify(rows: DataFrame, split: Split) -> Cuts | None:

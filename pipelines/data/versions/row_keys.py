@@ -1,0 +1,60 @@
+"""The hashes of the keys of a version's rows, beside its parts: what finds a row by its key, in this version and in later ones.
+
+Where `dataset.key` is set, each part `data-<attempt>/…` has a file `keys-<attempt>/…` of the same name, with a row for each of the part's
+rows, in their order. The hashes are Spark's xxhash64, so two keys may have the same one: among 10**9 rows this happens once in 37 versions.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow.fs import FileSystem
+
+from pipelines.data.versions import storage
+from pipelines.data.versions.parts import RowGroup
+from pipelines.data.versions.raw_inputs import side_file
+from pipelines.errors import CorruptError
+
+KEYS = "keys"
+"""Prefix of the folder; a hyphen and the attempt's name follow."""
+KEYS_SCHEMA = pa.schema([pa.field("row", pa.int64(), nullable=False), pa.field("content", pa.int64(), nullable=False)])
+"""`row` is the hash of the key, and `content` that of all columns of the query, before they were encoded."""
+
+
+def key_table(rows: np.ndarray, contents: np.ndarray) -> pa.Table:
+    """A table of KEYS_SCHEMA, from int64 arrays of shape (rows,)."""
+    return pa.table([rows, contents], schema=KEYS_SCHEMA)
+
+
+def write_keys(filesystem: FileSystem, path: str, keys: pa.Table) -> None:
+    """Write a table of KEYS_SCHEMA. Hashes do not compress, and have neither dictionaries nor useful statistics."""
+    pq.write_table(keys, path, filesystem=filesystem, compression="none", use_dictionary=False, write_statistics=False)
+
+
+def read_keys(filesystem: FileSystem, root: str, groups: Sequence[RowGroup]) -> Iterator[tuple[str, pa.Table]]:
+    """Each part of the row groups of a version, relative to it, with the keys of its rows. Raises CorruptError if a file is gone, or has
+    another number of rows than the part."""
+    rows: dict[str, int] = {}
+    for group in groups:
+        rows[group.file] = rows.get(group.file, 0) + group.stored_rows
+    for part, expected in rows.items():
+        path = storage.part_path(root, side_file(part, KEYS))
+        try:
+            with filesystem.open_input_file(path) as source:
+                keys = pq.ParquetFile(source).read(use_threads=False)
+        except (OSError, pa.ArrowException) as error:
+            storage.ask(filesystem, path)
+            raise CorruptError(f"{path}: {error}; restore the file, or remove the version's folder and run jobs/etl.py again") from error
+        if len(keys) != expected or keys.schema.names != KEYS_SCHEMA.names:
+            raise CorruptError(
+                f"{path} has {len(keys)} rows of {', '.join(keys.schema.names)}; the part has {expected} rows: restore the file, or remove "
+                "the version's folder and run jobs/etl.py again"
+            )
+        yield part, keys
+
+
+def has_keys(filesystem: FileSystem, root: str, groups: Sequence[RowGroup]) -> bool:
+    """Whether every part of the row groups has a file of keys: versions without `dataset.key` have none."""
+    files = {storage.part_path(root, side_file(group.file, KEYS)) for group in groups}
+    return bool(files) and all(info.is_file for info in filesystem.get_file_info(sorted(files)))
