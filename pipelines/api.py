@@ -120,8 +120,9 @@ def fit(data: Any, target: str = "", overrides: Mapping[str, Any] | None = None,
 
 
 @restored_signals("pipelines.spark.early_start")
-def prepare(config: configs.Config) -> Manifest:
-    """Make the dataset version that the config describes, unless it exists. Its run in MLflow has a page about the data.
+def prepare(config: configs.Config, parent: str = "") -> Manifest:
+    """Make the dataset version that the config describes, unless it exists. Its run in MLflow has a page about the data. With the name of a
+    `parent` version, or "previous", only rows that came after it are read, and its parts are shared.
 
     Raises ConfigError before it reads anything if the task does not fit the columns. What only the rows decide is a warning at the end."""
     from pipelines.etl import WORKER_MODULES
@@ -134,7 +135,7 @@ def prepare(config: configs.Config) -> Manifest:
         from pipelines.report.data_profile import profile_files
 
         check_before_etl(config)
-        manifest = run(config, profile_files)
+        manifest = run(config, profile_files, parent)
         if refused := refusal(config):
             logging.getLogger(__name__).warning("a training with this config would be refused: %s", refused)
         return manifest

@@ -64,14 +64,16 @@ def demo(program: str, arguments: list[str]) -> None:
 
 
 def etl(program: str, arguments: list[str]) -> None:
-    """Make a dataset version from raw tables."""
-    config = read_config_and_output(program, arguments)
+    """Make a dataset version from raw tables; --from previous reads only the rows that came since."""
+    arguments, output_flag = split_output_flag(arguments)
+    options, config = read_flags(program, "[--from previous|VERSION]", {"--from": {"default": "", "dest": "parent"}}, arguments)
+    speak_as(output_flag)
     from pipelines.api import prepare
     from pipelines.etl.summary import version_summary
     from pipelines.runtime.progress import tell
 
-    manifest = prepare(config)
-    printed_fields = manifest.model_dump(mode="json", include={"version", "digest", "run_id", "quarantined"})
+    manifest = prepare(config, options.parent)
+    printed_fields = manifest.model_dump(mode="json", include={"version", "digest", "run_id", "quarantined", "parent"})
     rows = {split: summary.rows for split, summary in manifest.splits.items()}
     tell("result", version_summary(config, manifest), **printed_fields, path=f"{config.dataset.path}/{manifest.version}", rows=rows)
     _tell_page(config)

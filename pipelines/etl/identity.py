@@ -25,8 +25,9 @@ from pipelines.etl.splits import split_assignment
 from pipelines.spark.ambient_settings import ambient_identity
 
 
-def version_name(config: Config, tables: RawTables, sources: Sources, spark: SparkSession) -> str:
-    """The name of the version that the config makes from the `sources`. It changes whenever a row could change."""
+def version_name(config: Config, tables: RawTables, sources: Sources, spark: SparkSession, parent_digest: str = "") -> str:
+    """The name of the version that the config makes from the `sources`, or from those that came after a parent with this digest. It changes
+    whenever a row could change."""
     statements = (config.source.sql, *config.source.expect.values())
     inputs = {
         "sources": {name: list(tables[name].identity_lines(files, statements)) for name, files in sources.items()},
@@ -38,6 +39,8 @@ def version_name(config: Config, tables: RawTables, sources: Sources, spark: Spa
         "time zone": spark.conf.get("spark.sql.session.timeZone"),
         "ambient": ambient_identity(spark),
     }
+    if parent_digest:
+        inputs["parent"] = parent_digest
     inputs |= {name: version(name) for name in encoding_distributions(config)}
     if config.dataset.has_auto:
         inputs["auto"] = AUTO_VERSION

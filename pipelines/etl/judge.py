@@ -1,7 +1,7 @@
 """Gives every row its split, or the reason for refusing it, gathers what the encoders are fitted on, and fits them."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
@@ -34,10 +34,14 @@ def judge(rows: DataFrame, config: Config, is_deterministic: bool) -> DataFrame:
     return split_assignment.assign_split(expected, config.dataset.split)
 
 
-def judge_and_summarize(rows: DataFrame, config: Config, rows_parsed: int, is_deterministic: bool) -> JudgedRows:
+def judge_and_summarize(
+    rows: DataFrame, config: Config, rows_parsed: int, is_deterministic: bool, refuse_known: Callable[[DataFrame], DataFrame] | None = None
+) -> JudgedRows:
     """Judge the rows of the query, choose encoders for `auto`, and gather statistics in one pass over them. Rows whose keys repeat are
-    rare: only where the pass counts some, they are looked for and refused, and a second pass follows. `rows_parsed` are the tables'."""
+    rare: only where the pass counts some, they are looked for and refused, and a second pass follows. `rows_parsed` are the tables'.
+    `refuse_known` refuses rows that an earlier version has."""
     expected = _expect(rows, config, is_deterministic)
+    expected = refuse_known(expected) if refuse_known else expected
     most_rows = rows_parsed if reads_one_table(rows) else math.inf
     judged = _split_and_summarize(expected, config, rows_parsed, most_rows)
     if judged.summary.keys_repeat:

@@ -5,23 +5,25 @@ import logging
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from uuid import uuid4
 
-from pyarrow.fs import LocalFileSystem
+from pyarrow.fs import FileSystem, LocalFileSystem
 from pyspark.sql import SparkSession
 
 from pipelines import tracking
 from pipelines.config import Config
-from pipelines.data.sources.base import RawTables, raw_tables
+from pipelines.data.sources.base import NoIncrementError, RawTables, raw_tables
 from pipelines.data.versions import storage
 from pipelines.data.versions.commit import Attempt, commit, read_manifest, remove_attempt, remove_debris
 from pipelines.data.versions.data_profile import Page, Survey
 from pipelines.data.versions.manifest import Manifest
 from pipelines.data.versions.raw_inputs import Sources
-from pipelines.data.versions.versions import confirm, open_version
+from pipelines.data.versions.versions import Version, confirm, open_version
 from pipelines.errors import ConfigError, DatasetError
 from pipelines.etl.identity import check_unchanged, collect_sources, encoding_distributions, version_name
+from pipelines.etl.increment import Increment, find_parent, plan_increment
 from pipelines.etl.make import WrittenAttempt, make
 from pipelines.etl.query import analyse
 from pipelines.etl.splits.shares import check_shares
@@ -41,9 +43,11 @@ _VERSION = re.compile(r"[0-9a-f]{12}")
 
 @driver_errors()
 @restored_settings()
-def run(config: Config, page: Page | None = None) -> Manifest:
-    """Make the dataset version that the config describes, unless it exists. `page` draws what the run in MLflow shows of the data. Raises
-    the LockstepErrors of its stages. A failed attempt leaves no version, and removes its files."""
+def run(config: Config, page: Page | None = None, parent_name: str = "") -> Manifest:
+    """Make the dataset version that the config describes, unless it exists. `page` draws what the run in MLflow shows of the data. With the
+    name of a parent, or PREVIOUS, only rows that came after it are read, where that gives the rows of an ETL in full. Raises the
+    LockstepErrors of its stages. A failed attempt leaves no version, and removes its files."""
+    parent = find_parent(config, parent_name) if parent_name else None
     stages = Stages()
     tables = raw_tables(config.source)
     _check_output_is_outside(config, tables)
@@ -55,32 +59,74 @@ def run(config: Config, page: Page | None = None) -> Manifest:
         with stages("analysis"):
             warnings = analyse(spark, config, tables)
     with temporary_cache(spark):
-        return _make_version(spark, config, tables, before, warnings, stages, page)
+        return _make_version(spark, config, tables, before, warnings, stages, page, parent)
 
 
 def _make_version(
-    spark: SparkSession, config: Config, tables: RawTables, before: Sources, warnings: tuple[str, ...], stages: Stages, page: Page | None
+    spark: SparkSession,
+    config: Config,
+    tables: RawTables,
+    before: Sources,
+    warnings: tuple[str, ...],
+    stages: Stages,
+    page: Page | None,
+    parent: Version | None,
 ) -> Manifest:
     """Make the version. Packed or parsed tables stay in Spark's cache."""
     with stages("checksums"):
         sources = collect_sources(config.source, tables, lambda table: table.identity(spark))
+    job = VersionJob(spark, config, tables, before, sources, warnings, stages, page)
+    if parent:
+        try:
+            with stages("increment"):
+                increment = plan_increment(spark, config, tables, parent)
+            return _commit_version(job, increment) if increment else _up_to_date(config, parent.filesystem, parent.root, parent.manifest)
+        except NoIncrementError as reason:
+            log.warning("all rows are read, not only those that came after %s: %s", parent.manifest.version, reason)
+    return _commit_version(job)
+
+
+@dataclass(frozen=True)
+class VersionJob:
+    """What an ETL knows before it reads rows."""
+
+    spark: SparkSession
+    config: Config
+    tables: RawTables
+    before: Sources
+    """The tables' states before their rows were identified."""
+    sources: Sources
+    warnings: tuple[str, ...]
+    stages: Stages
+    page: Page | None
+
+
+def _up_to_date(config: Config, filesystem: FileSystem, root: str, manifest: Manifest) -> Manifest:
+    """A version that exists, which becomes the one to open."""
+    log.info("%s is up to date", root)
+    log_notes(manifest.notes)
+    check_shares(manifest.shares, config.dataset)
+    with _errors_as_warnings(root):
+        if open_version(config.dataset.path, config.data_identity).root != root:
+            confirm(filesystem, root)
+    return manifest
+
+
+def _commit_version(job: VersionJob, increment: Increment | None = None) -> Manifest:
+    """Make a version of all rows, or of those of an increment, unless it exists."""
+    config, tables, sources, stages = job.config, job.tables, job.sources, job.stages
     filesystem, folder = storage.locate(config.dataset.path)
-    attempt = Attempt(filesystem, f"{folder}/{version_name(config, tables, sources, spark)}", uuid4().hex[:8])
+    name = version_name(config, tables, sources, job.spark, increment.parent.digest if increment else "")
+    attempt = Attempt(filesystem, f"{folder}/{name}", uuid4().hex[:8])
     if earlier := read_manifest(filesystem, attempt.root):
-        log.info("%s is up to date", attempt.root)
-        log_notes(earlier.notes)
-        check_shares(earlier.shares, config.dataset)
-        with _errors_as_warnings(attempt.root):
-            if open_version(config.dataset.path, config.data_identity).root != attempt.root:
-                confirm(filesystem, attempt.root)
-        return earlier
+        return _up_to_date(config, filesystem, attempt.root, earlier)
     storage.check_creation(filesystem, folder)
-    with tracking.etl_run(config, {tracking.SPARK_APPLICATION: str(spark.sparkContext.applicationId)}) as tracked:
+    with tracking.etl_run(config, {tracking.SPARK_APPLICATION: str(job.spark.sparkContext.applicationId)}) as tracked:
         attempts: list[WrittenAttempt] = []
 
         def work() -> Manifest:
-            attempts.append(make(spark, config, sources, tables, warnings, attempt, stages))
-            check_unchanged(tables, before)
+            attempts.append(make(job.spark, config, sources, tables, job.warnings, attempt, stages, increment))
+            check_unchanged(tables, job.before)
             with stages("commit"):
                 manifest, report = attempts[0].manifest.model_copy(update={"run_id": tracked.run_id}), attempts[0].report
                 return commit(filesystem, attempt.root, manifest, report.row_groups, report.quarantine, sources, report.side_files)
@@ -90,7 +136,7 @@ def _make_version(
             with suppress(SystemExit), signals.admitted():  # a signal skips the rest, but is no failure
                 with _errors_as_warnings(attempt.root):
                     _sweep(attempt, folder)
-                _show_version(tracked, manifest, _survey(manifest, sources, attempts[0], stages), page, attempt.root)
+                _show_version(tracked, manifest, _survey(manifest, sources, attempts[0], stages), job.page, attempt.root)
             mark_done()
             signals.forget()
     stages.log_seconds()

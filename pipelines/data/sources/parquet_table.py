@@ -20,7 +20,7 @@ from pipelines.data.sources import parquet_footers
 from pipelines.data.sources.base import Rows
 from pipelines.data.sources.files import files
 from pipelines.data.sources.files.folder_columns import check_values, folder_columns, resolve_types
-from pipelines.data.sources.files.spark_files import SparkFiles
+from pipelines.data.sources.files.spark_files import SparkFiles, literal_path
 from pipelines.data.sources.parquet_footers import NANOSECONDS_UTC, NULL, FileColumns, column_kind, is_nanoseconds
 from pipelines.data.sources.spark_sql import quote_name
 from pipelines.data.sources.text.parsed import FILE, parse_schema
@@ -130,7 +130,7 @@ class Parquet(SparkFiles):
 
     def rows(self, spark: SparkSession) -> Rows:
         """Parquet needs no parsing, so its rows are not cached."""
-        if len(self.settings.paths) > 1 and (path := files.first_duplicate(self.settings.paths)):
+        if len(self.settings.paths) > 1 and not self.load_paths and (path := files.first_duplicate(self.settings.paths)):
             raise SourceError(f"{path} is in several of the table's paths, and Spark would read its rows for each; name it in one of them")
         listing = self._listing(spark)
         self.count_files(listing)
@@ -172,7 +172,7 @@ class Parquet(SparkFiles):
 
     def _listing(self, spark: SparkSession) -> DataFrame:
         """The rows without columns but those of folders. Any schema will do for a list of files, and saves Spark from inferring one."""
-        return self.reader(spark).schema("_ int").load(list(self.settings.paths))
+        return self.reader(spark).schema("_ int").load(list(self.load_paths or self.settings.paths))
 
     def _file_columns(self, spark: SparkSession) -> list[FileColumns]:
         """The columns of each file that the config asks for. Raises SourceError if one is missing, or cannot be read."""
@@ -191,7 +191,7 @@ class Parquet(SparkFiles):
 
     def _frame(self, spark: SparkSession, columns: list[FileColumns]) -> DataFrame:
         """The table's columns. Only where files have other types than the table, they are read in groups."""
-        groups, paths = parquet_footers.group_by_types(columns), list(self.settings.paths)
+        groups, paths = parquet_footers.group_by_types(columns), list(self.load_paths or self.settings.paths)
         kinds = [column_kind(columns, name) for name in _names(columns)]
         are_converted = any(is_nanoseconds(kind) or (kind == NULL and self.schema is not None) for kind in kinds)
         if len(groups) <= 1 and not are_converted:
@@ -224,8 +224,7 @@ class Parquet(SparkFiles):
             by_folder.setdefault(folder, []).append(file)
         for folder, inner_files in by_folder.items():
             reader = self.reader(spark).option("basePath", folder) if folder else self.reader(spark)
-            literal_paths = [re.sub(r"([][*?{}\\,])", r"\\\1", unquote(file.path)) for file in inner_files]  # without wildcards
-            yield read_group(reader, inner_files, self.schema, literal_paths)
+            yield read_group(reader, inner_files, self.schema, [literal_path(unquote(file.path)) for file in inner_files])
 
 
 def _names(columns: list[FileColumns]) -> list[str]:

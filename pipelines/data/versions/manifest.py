@@ -46,6 +46,8 @@ class Balance(Section):
     """The others, in the quarantine."""
     made: int
     """Rows expected in the parts: the same number, or the number of windows that documents are cut into."""
+    inherited: int = 0
+    """Rows in parts that a version shares with its parent; the other counts are of the rows that came since."""
 
     @property
     def parsed(self) -> int:
@@ -63,8 +65,9 @@ def check_balance(balance: Balance, in_parts: int, in_quarantine: int) -> None:
     ]
     if balance.query != balance.taken + balance.refused:
         faults.append(f"the query gave {balance.query:,} rows, of which {balance.taken:,} were taken and {balance.refused:,} refused")
-    if balance.made != in_parts:
-        faults.append(f"{balance.taken:,} rows taken make {balance.made:,} rows, and the parts hold {in_parts:,}")
+    if balance.made + balance.inherited != in_parts:
+        shared = f" with {balance.inherited:,} of the parent" if balance.inherited else ""
+        faults.append(f"{balance.taken:,} rows taken make {balance.made:,} rows{shared}, and the parts hold {in_parts:,}")
     refused = balance.refused + sum(table.refused for table in balance.tables.values())
     if refused != in_quarantine:
         faults.append(f"{refused:,} rows were refused, and the quarantine holds {in_quarantine:,}")

@@ -8,10 +8,12 @@ Parquet, where a pass reads only the columns that it needs.
 
 import posixpath
 import re
+from collections import Counter
 from collections.abc import Iterator
+from copy import copy
 from functools import cached_property
 from hashlib import sha256
-from typing import TypeVar
+from typing import Self, TypeVar
 
 import pyarrow as pa
 from pyspark import StorageLevel
@@ -19,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.config.source.source import FileTableSettings
-from pipelines.data.sources.base import RawTable, distribute
+from pipelines.data.sources.base import NoIncrementError, RawTable, distribute
 from pipelines.data.sources.files import files
 from pipelines.data.sources.files.content import BLOCK_BYTES, PACKAGE, file_errors, open_file
 from pipelines.data.sources.files.files import OPEN_BYTES, TASK_BYTES, File, glob_root, ranges, task_bytes
@@ -38,13 +40,62 @@ MANY_FILES = 64
 class FileTable(RawTable[FileSettings]):
     """Checksums identify the bytes, independent of their location; a subclass whose rows contain paths adds them to `names`."""
 
+    _identity: tuple[SourceFile, ...] | None = None
+
     @cached_property
     def files(self) -> list[File]:
         """The table's files, listed once. Raises SourceError if a path matches none."""
         return files.find(self.settings.path)
 
     def identity(self, spark: SparkSession) -> tuple[SourceFile, ...]:
-        return self.state() if self.settings.checksum == "stat" else checksums(spark, self.files)
+        if self._identity is None:
+            self._identity = self.state() if self.settings.checksum == "stat" else self.read_checksums(spark)
+        return self._identity
+
+    def read_checksums(self, spark: SparkSession) -> tuple[SourceFile, ...]:
+        """Every file with the SHA-256 of its bytes."""
+        return checksums(spark, self.files)
+
+    def since(self, spark: SparkSession, earlier: tuple[SourceFile, ...]) -> "Self | None":
+        paths = self._added_paths(self.identity(spark), earlier)
+        return self.only([file for file in self.files if _normal(file.path) in paths]) if paths else None
+
+    def only(self, chosen: list[File]) -> Self:
+        """This table with some of its files. Columns of folders are still those of all files."""
+        self._root  # noqa: B018 -- decides relative names, and is that of all files
+        part = copy(self)
+        part.files, part._identity = chosen, None
+        return part
+
+    def _added_paths(self, current: tuple[SourceFile, ...], earlier: tuple[SourceFile, ...]) -> set[str]:
+        """The normal paths of the files of `current` that are not among the `earlier` ones. Those that were only moved are the same,
+        unless rows contain names.
+        Raises NoIncrementError if an earlier file is gone or altered."""
+        names = {file: self.relative_name(file.path) for file in {*current, *earlier}}
+        before = Counter((names[file], file.checksum) for file in earlier)
+        unmatched = []
+        for file in current:
+            if before[names[file], file.checksum]:
+                before[names[file], file.checksum] -= 1
+            else:
+                unmatched.append(file)
+        left = Counter[str]()
+        for (_, checksum), count in before.items():
+            left[checksum] += count
+        added = set()
+        for file in unmatched:
+            if left[file.checksum] and not self._has_names:
+                left[file.checksum] -= 1
+            else:
+                added.add(_normal(file.path))
+        if gone := [file.path for file in earlier if left[file.checksum]]:
+            raise NoIncrementError(f"{gone[0]} is gone or altered since")
+        return added
+
+    @property
+    def _has_names(self) -> bool:
+        """Whether rows contain names of files or values of folders."""
+        return bool(getattr(self.settings, "file_column", "")) or any(file.folders for file in self.files)
 
     def state(self) -> tuple[SourceFile, ...]:
         return stats(files.find(self.settings.path))

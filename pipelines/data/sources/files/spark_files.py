@@ -1,16 +1,19 @@
 """Tables of files that Spark lists and reads, where folders `column=value` make columns; and the one whose rows are whole files, with the
 columns of Spark's binaryFile, such as `path` and `content`."""
 
+import re
 from collections.abc import Collection, Iterator
 from datetime import datetime
+from typing import Self
 
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 
 from pipelines.config.messages.words import show_count
 from pipelines.config.source.source import Table
 from pipelines.config.source.table_settings import spark_options
-from pipelines.data.sources.base import Rows
+from pipelines.data.sources.base import NoIncrementError, Rows
 from pipelines.data.sources.files.file_table import PACKED_CHECKSUM, FileTable, checksums_of_pack, pack_rows
+from pipelines.data.sources.files.files import File
 from pipelines.data.sources.files.folder_columns import folder_values
 from pipelines.data.sources.text.parsed import Options
 from pipelines.data.versions.raw_inputs import SourceFile
@@ -22,6 +25,16 @@ _COLUMNS = "path string, modificationTime timestamp, length bigint, content bina
 
 
 class SparkFiles(FileTable[Table]):
+    load_paths: tuple[str, ...] = ()
+    """Of a part of the table, the paths of its files, as Spark takes them."""
+    _base_path: str = ""
+    """The folder below which folders of such files make columns."""
+
+    def only(self, chosen: list[File]) -> Self:
+        part = super().only(chosen)
+        part.load_paths, part._base_path = tuple(literal_path(file.path) for file in chosen), _base_path(chosen)
+        return part
+
     @property
     def options(self) -> Options:
         return spark_options(self.settings.options)
@@ -29,7 +42,8 @@ class SparkFiles(FileTable[Table]):
     def reader(self, spark: SparkSession) -> DataFrameReader:
         """Raises SourceError if a name of a file is none for Spark's Java, which would pass the file over."""
         check_names(str(self.settings.place), [file.path for file in self.files], str(jvm().System.getProperty("sun.jnu.encoding")))
-        return spark.read.format(self.settings.format).options(**self.options)
+        base = {"basePath": self._base_path} if self._base_path else {}
+        return spark.read.format(self.settings.format).options(**self.options, **base)
 
     def count_files(self, rows: DataFrame) -> int:
         """The number of files that Spark reads. Raises SourceError if it skips files that no option excludes."""
@@ -40,6 +54,19 @@ class SparkFiles(FileTable[Table]):
                 "{recursiveFileLookup: true}"
             )
         return spark_count
+
+
+def literal_path(path: str) -> str:
+    """The path of a file as Spark's readers take it: wildcards in it stand for themselves."""
+    return re.sub(r"([][*?{}\\,])", r"\\\1", path)
+
+
+def _base_path(chosen: list[File]) -> str:
+    """The folder above those that make columns; empty if none do. Raises NoIncrementError if there are several."""
+    bases = {file.path.partition(f"/{file.folders.partition('/')[0]}/")[0] for file in chosen if file.folders}
+    if len(bases) > 1:
+        raise NoIncrementError(f"folders of {' and '.join(sorted(bases)[:2])} make columns, and Spark reads files below one of them alone")
+    return next(iter(bases), "")
 
 
 def check_names(place: str, paths: list[str], encoding: str) -> None:
@@ -60,8 +87,17 @@ class BinaryFile(SparkFiles):
             return self._read(spark)
         return spark.createDataFrame([], _COLUMNS)
 
-    def identity(self, spark: SparkSession) -> tuple[SourceFile, ...]:
-        return self.state() if self.settings.checksum == "stat" else checksums_of_pack(self._pack(spark))
+    def read_checksums(self, spark: SparkSession) -> tuple[SourceFile, ...]:
+        return checksums_of_pack(self._pack(spark))
+
+    def only(self, chosen: list[File]) -> Self:
+        part = super().only(chosen)
+        part._packed_rows = None
+        return part
+
+    @property
+    def _has_names(self) -> bool:
+        return True  # a row contains the path of its file
 
     def rows(self, spark: SparkSession) -> Rows:
         return Rows(rows := self._pack(spark).drop(PACKED_CHECKSUM), rows.count())
@@ -87,4 +123,4 @@ class BinaryFile(SparkFiles):
         return self._packed_rows
 
     def _read(self, spark: SparkSession) -> DataFrame:
-        return self.reader(spark).load(list(self.settings.paths))
+        return self.reader(spark).load(list(self.load_paths or self.settings.paths))

@@ -10,7 +10,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import cached_property, partial
 from itertools import chain
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -24,7 +24,7 @@ from pipelines.data.sources.base import Rows, distribute, merge_batches
 from pipelines.data.sources.files import files
 from pipelines.data.sources.files.content import PARQUET, binary_format, decompress, lines
 from pipelines.data.sources.files.file_table import PACKED_NUMBER, FileTable, checksums_of_pack, is_pack_worthwhile, pack_files
-from pipelines.data.sources.files.files import Range, has_folders
+from pipelines.data.sources.files.files import File, Range, has_folders
 from pipelines.data.sources.files.folder_columns import check_values, folder_columns, join_folder_columns, resolve_types
 from pipelines.data.sources.spark_sql import quote_name
 from pipelines.data.sources.text.parsed import (
@@ -106,8 +106,13 @@ class TextTable(FileTable[Table]):
         added = [StructField(self.settings.file_column, StringType())] if self.settings.file_column else []
         return spark.createDataFrame([], StructType([*self.record_schema, *self.folder_schema, *added]))
 
-    def identity(self, spark: SparkSession) -> tuple[SourceFile, ...]:
-        return checksums_of_pack(self._pack(spark)) if self.is_packed else super().identity(spark)
+    def read_checksums(self, spark: SparkSession) -> tuple[SourceFile, ...]:
+        return checksums_of_pack(self._pack(spark)) if self.is_packed else super().read_checksums(spark)
+
+    def only(self, chosen: list[File]) -> Self:
+        part = super().only(chosen)
+        part._packed_rows, part.is_packed = None, is_pack_worthwhile(chosen)
+        return part
 
     def rows(self, spark: SparkSession) -> Rows:
         check_values(spark, self.settings.place, self.files, self.folder_schema)

@@ -1,0 +1,193 @@
+"""A version of a parent's rows and of those that came since: which rows it has, what it shares, and when all rows are read after all."""
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+from stores import new_store
+
+from pipelines.config import Config, parse
+from pipelines.data.loader.reader import Reader
+from pipelines.data.versions.manifest import Manifest
+from pipelines.data.versions.versions import open_version, read_column
+from pipelines.errors import DatasetError, SourceError
+from pipelines.etl.run import run
+
+RANDOM = np.random.default_rng(3)
+DAY = 400
+"""Rows that come each day."""
+
+
+@pytest.fixture(scope="module")
+def uri(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return new_store(tmp_path_factory.mktemp("tracking"))
+
+
+def day(number: int, rows: int = DAY) -> pa.Table:
+    """The rows of one day, with keys of their own."""
+    values = RANDOM.standard_normal(rows)
+    return pa.table(
+        {
+            "id": np.arange(number * DAY, number * DAY + rows),
+            "age": 40 + 10 * values,
+            "plan": np.array(["basic", "plus", "pro"])[RANDOM.integers(0, 3, rows)],
+            "left": values > 0.2,
+        }
+    )
+
+
+def config(folder: Path, uri: str, source: dict[str, Any] | None = None, **dataset: Any) -> Config:
+    table = {"format": "parquet", "path": f"{folder}/raw"}
+    return parse(
+        {
+            "name": "people",
+            "source": source or {"tables": {"people": table}, "expect": {"plausible": "age > 5"}, "max_quarantined": 0.2},
+            "dataset": {
+                "path": f"{folder}/data",
+                "key": ["id"],
+                "features": {"age": "standardize", "plan": "vocabulary", "number": {"encoder": "identity", "column": "id"}},
+                "target": {"left": "binary"},
+                **dataset,
+            },
+            "task": {"kind": "tabular"},
+            "tracking": {"uri": uri},
+        },
+        "test",
+    )
+
+
+def arrive(folder: Path, number: int, table: pa.Table | None = None) -> pa.Table:
+    (folder / "raw").mkdir(exist_ok=True)
+    table = day(number) if table is None else table
+    pq.write_table(table, folder / f"raw/day-{number}.parquet")
+    return table
+
+
+def set_digests(manifest: Manifest) -> dict[str, str]:
+    return {split: summary.rows_digest for split, summary in manifest.splits.items()}
+
+
+def ids(config: Config) -> list[int]:
+    """The keys of all rows of the version that training would open."""
+    version = open_version(config.dataset.path, config.data_identity)
+    column = next(column for column in version.columns if column.name == "number")
+    return sorted(np.concatenate([read_column(version, split, column) for split in version.manifest.splits]).astype(int).tolist())
+
+
+def test_a_chain_of_increments_has_the_rows_of_an_etl_in_full(tmp_path: Path, uri: str, spark: SparkSession) -> None:
+    settings = config(tmp_path, uri)
+    arrive(tmp_path, 0)
+    first = run(settings)
+    manifests = [first]
+    for number in (1, 2):
+        arrive(tmp_path, number)
+        manifests.append(run(settings, parent_name="previous"))
+    last = manifests[-1]
+    assert [manifest.parent for manifest in manifests] == ["", first.version, manifests[1].version]
+    assert last.parent_digest == manifests[1].digest and last.encoders["age"].state == first.encoders["age"].state
+    assert ids(settings) == list(range(3 * DAY)) and sum(summary.rows for summary in last.splits.values()) == 3 * DAY
+    root = tmp_path / "data" / last.version
+    written = [pq.read_metadata(file).num_rows for file in root.glob("data-*/*/*.parquet")]
+    assert sum(written) == DAY, "parts of the parents are shared"
+    version = open_version(settings.dataset.path, settings.data_identity)
+    reader = Reader(version, "train")
+    assert sum(len(reader.read(number)["age"]) for number in range(len(reader.groups))) == last.splits["train"].rows
+    # The rows of an ETL in full, with the encoders of the first day, are those of the first day's encoders on all rows.
+    full = run(settings.model_copy(update={"dataset": settings.dataset.model_copy(update={"path": f"{tmp_path}/full"})}))
+    assert full.parent == "" and {split: summary.rows for split, summary in full.splits.items()} == {
+        split: summary.rows for split, summary in last.splits.items()
+    }
+
+
+def test_the_set_digest_is_that_of_an_etl_in_full_with_the_same_encoders(tmp_path: Path, uri: str, spark: SparkSession) -> None:
+    features = {"age": "identity", "number": {"encoder": "identity", "column": "id"}}
+    settings = config(tmp_path, uri, features=features)
+    for number in range(3):
+        arrive(tmp_path, number)
+        grown = run(settings, parent_name="previous" if number else "")
+    assert grown.parent
+    full = run(settings)
+    assert full.parent == "" and full.version != grown.version and full.digest != grown.digest
+    assert set_digests(full) == set_digests(grown) and len(set(set_digests(full).values())) == 3
+
+
+def test_without_new_rows_the_parent_is_up_to_date(tmp_path: Path, uri: str, spark: SparkSession) -> None:
+    settings = config(tmp_path, uri)
+    arrive(tmp_path, 0)
+    first = run(settings)
+    assert run(settings, parent_name="previous") == first
+    arrive(tmp_path, 1)
+    second = run(settings, parent_name=first.version)
+    assert run(settings, parent_name=first.version) == second and run(settings, parent_name="previous") == second
+
+
+def test_refused_rows_and_repeated_ones_are_in_the_quarantine_of_the_increment(tmp_path: Path, uri: str, spark: SparkSession) -> None:
+    settings = config(tmp_path, uri)
+    old = arrive(tmp_path, 0)
+    run(settings)
+    new = day(1)
+    ages = new["age"].to_numpy().copy()
+    ages[:5] = 1.0
+    new = new.set_column(1, "age", pa.array(ages))
+    arrive(tmp_path, 1, pa.concat_tables([new, old.slice(10, 7)]))
+    manifest = run(settings, parent_name="previous")
+    assert manifest.quarantined == {"plausible": 5, "repeated key: id": 7}
+    assert ids(settings) == [*range(DAY), *range(DAY + 5, 2 * DAY)]
+
+
+def test_a_file_that_is_gone_or_a_query_that_takes_rows_together_is_read_in_full(
+    tmp_path: Path, uri: str, spark: SparkSession, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, "pipelines")
+    table = {"people": {"format": "parquet", "path": f"{tmp_path}/raw"}}
+    query = "SELECT max(id) AS id, avg(age) AS age, plan, bool_or(left) AS left FROM people GROUP BY plan, id % 40"
+    settings = config(tmp_path, uri, {"tables": table, "query": query})
+    arrive(tmp_path, 0)
+    run(settings)
+    arrive(tmp_path, 1)
+    assert run(settings, parent_name="previous").parent == ""
+    assert "takes several rows together (Aggregate)" in caplog.text
+    plain = config(tmp_path, uri)
+    run(plain)
+    (tmp_path / "raw/day-0.parquet").unlink()
+    assert run(plain, parent_name="previous").parent == "" and "day-0.parquet is gone or altered since" in caplog.text
+    assert ids(plain) == list(range(DAY, 2 * DAY))
+
+
+def test_new_rows_are_joined_with_tables_that_stay(tmp_path: Path, uri: str, spark: SparkSession) -> None:
+    tables = {
+        "people": {"format": "parquet", "path": f"{tmp_path}/raw"},
+        "plans": {"format": "parquet", "path": f"{tmp_path}/plans.parquet"},
+    }
+    pq.write_table(pa.table({"plan": ["basic", "plus", "pro"], "price": [1.0, 2.0, 5.0]}), tmp_path / "plans.parquet")
+    query = "WITH priced AS (SELECT p.*, price FROM people p LEFT JOIN plans USING (plan)) SELECT * FROM priced WHERE age > 0"
+    settings = config(
+        tmp_path, uri, {"tables": tables, "query": query}, features={"price": "identity", "number": {"encoder": "identity", "column": "id"}}
+    )
+    arrive(tmp_path, 0)
+    run(settings)
+    arrive(tmp_path, 1)
+    grown = run(settings, parent_name="previous")
+    assert grown.parent and set_digests(grown) == set_digests(run(settings)) and ids(settings) == list(range(2 * DAY))
+
+
+def test_a_changed_schema_and_a_parent_of_another_pipeline_are_errors(tmp_path: Path, uri: str, spark: SparkSession) -> None:
+    settings = config(tmp_path, uri)
+    arrive(tmp_path, 0)
+    first = run(settings)
+    new = day(1)
+    arrive(tmp_path, 1, new.set_column(1, "age", new["age"].cast(pa.string())))
+    with pytest.raises(SourceError, match="age"):
+        run(settings, parent_name="previous")
+    other = config(tmp_path, uri, features={"age": "identity"})
+    with pytest.raises(DatasetError, match=f"--from {first.version}: that version was made from another"):
+        run(other, parent_name=first.version)
+    with pytest.raises(DatasetError, match="holds no dataset version"):
+        run(settings, parent_name="000000000000")
+    assert len(list((tmp_path / "data").iterdir())) == 1, "nothing is half made"
