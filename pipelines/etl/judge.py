@@ -59,7 +59,7 @@ def _split_and_summarize(expected: DataFrame, config: Config, rows_parsed: int, 
 
 def _expect(rows: DataFrame, config: Config, is_deterministic: bool) -> DataFrame:
     """The rows with their identity, or the reason for refusing them; persisted if not `is_deterministic`."""
-    rows = refuse_unexpected(split_assignment.add_identity(rows, config.dataset.key), config.source.expect)
+    rows = refuse_unexpected(split_assignment.add_identity(rows, config.dataset.key, config.dataset.newest), config.source.expect)
     return rows.persist() if not is_deterministic and config.source.expect else rows
 
 

@@ -3,7 +3,6 @@
 import logging
 from collections import Counter
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -18,7 +17,10 @@ from pipelines.data.sources.tables import Tables, read_tables
 from pipelines.data.versions.commit import Attempt, Report
 from pipelines.data.versions.manifest import SPLITS, FittedEncoder, Manifest, ServedQuery, Shares, split_summaries
 from pipelines.data.versions.raw_inputs import Sources
-from pipelines.etl.increment import Increment, check_schema, inherit, refuse_known_keys, resolve_dataset
+from pipelines.data.versions.rewrite import RewrittenPart
+from pipelines.etl.increments.inherit import inherit, rewrite_parts
+from pipelines.etl.increments.known_keys import key_columns
+from pipelines.etl.increments.plan import Increment, check_schema, resolve_dataset
 from pipelines.etl.judge import fit_columns, judge_and_summarize
 from pipelines.etl.plan_checks import text_cast_notes
 from pipelines.etl.quarantine import sample_refused, write_malformed
@@ -94,12 +96,12 @@ def make(
     increment: Increment | None = None,
 ) -> WrittenAttempt:
     """Write the attempt's files. `warnings` are those of `analyse`. `tables` are the tables that the `sources` were computed from; of an
-    `increment`, its own are read. Raises the LockstepErrors of its stages, and NoIncrementError where only an ETL in full will do."""
+    `increment`, its own are read. Raises the LockstepErrors of its stages."""
     tables = increment.tables if increment else tables
     with stages("read"), source_errors(config.source):
         queried = read_and_query(spark, config, sources, tables, attempt, warnings)
     with stages("fit"), source_errors(config.source):
-        fitted = _keep_encoders(spark, config, queried, increment) if increment else _fit(spark, config, queried)
+        fitted = _keep_encoders(config, queried, increment) if increment else _fit(spark, config, queried)
     with stages("write"), source_errors(config.source):
         dataset, rows_by_split = fitted.config.dataset, fitted.summary.rows
         parts = part_numbers(bytes_per_split(fitted.rows, rows_by_split, fitted.encoders), dataset.part_bytes)
@@ -107,10 +109,11 @@ def make(
             parts = {**parts, split_assignment.TRAIN: range(1)}
         allowed = int(config.source.max_quarantined * fitted.refusable_rows) - queried.malformed.refused.total()
         raw_rows = RawRowSelection(dataset.key, splits_with_raw_rows(rows_by_split, fitted.encoders))
-        has_keys = bool(dataset.key) and Encoders(fitted.encoders).packer is None
-        job = WritingJob(attempt, fitted.encoders, parts, dataset.row_group_bytes, has_keys, allowed, raw_rows)
+        keys = key_columns(dataset) if Encoders(fitted.encoders).packer is None else ()
+        job = WritingJob(attempt, fitted.encoders, parts, dataset.row_group_bytes, keys, allowed, raw_rows)
         written = write_parts(fitted.rows, job)
-    return _check_and_describe(config, queried, fitted, written, attempt, increment)
+        rewritten = rewrite_parts(spark, increment.parent, increment.keys.removals, attempt) if increment else []
+    return _check_and_describe(config, queried, fitted, written, attempt, increment, rewritten)
 
 
 def read_and_query(
@@ -153,13 +156,12 @@ def _fit(spark: SparkSession, config: Config, queried: QueriedRows) -> FittedRow
     return FittedRows(divided.rows, summary, encoders | divided.encoders, choice, shares, resolved, served_query, refusable_rows)
 
 
-def _keep_encoders(spark: SparkSession, config: Config, queried: QueriedRows, increment: Increment) -> FittedRows:
+def _keep_encoders(config: Config, queried: QueriedRows, increment: Increment) -> FittedRows:
     """Judge the rows that came, and keep the parent's encoders, unless too many are refused."""
     parent = increment.parent.manifest
     check_schema(queried.rows, increment.parent)
     resolved = config.model_copy(update={"dataset": resolve_dataset(config.dataset, increment.parent)})
-    refuse_known = partial(refuse_known_keys, spark, config.dataset.key, increment.parent)
-    judged = judge_and_summarize(queried.rows, resolved, queried.tables.rows_parsed, not queried.warnings, refuse_known)
+    judged = judge_and_summarize(queried.rows, resolved, queried.tables.rows_parsed, not queried.warnings, increment.keys.refuse_known)
     summary = judged.summary
     refused, refusable_rows = queried.malformed.refused + Counter(summary.refused), queried.malformed.refused.total() + summary.query_rows
     check_quarantined(refusable_rows, refused, config.source.max_quarantined, queried.malformed.samples)
@@ -168,7 +170,13 @@ def _keep_encoders(spark: SparkSession, config: Config, queried: QueriedRows, in
 
 
 def _check_and_describe(
-    config: Config, queried: QueriedRows, fitted: FittedRows, written: Report, attempt: Attempt, increment: Increment | None
+    config: Config,
+    queried: QueriedRows,
+    fitted: FittedRows,
+    written: Report,
+    attempt: Attempt,
+    increment: Increment | None,
+    rewritten: list[RewrittenPart],
 ) -> WrittenAttempt:
     """Check what only the written rows tell: how many were refused, and whether a split or a fold is empty. Then make the manifest."""
     summary, split = fitted.summary, config.dataset.split
@@ -178,8 +186,7 @@ def _check_and_describe(
         notes = (*notes, left_out)
     balance = row_counts(queried.tables, queried.malformed, summary, written)
     if increment:
-        balance = balance.model_copy(update={"inherited": sum(group.rows for group in increment.parent.row_groups)})
-        inherit(increment.parent, written)
+        balance = balance.model_copy(update={"inherited": inherit(increment.parent, written, rewritten)})
     counts = written.class_counts
     encoders = {name: encoder.model_copy(update={"class_counts": tuple(counts.get(name, ()))}) for name, encoder in fitted.encoders.items()}
     written.add(queried.malformed)

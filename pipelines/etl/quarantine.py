@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -16,7 +17,7 @@ from pyspark.sql import functions as F
 from pipelines.data.features.raw import python_rows
 from pipelines.data.versions import storage
 from pipelines.data.versions.commit import REPORT_SCHEMA, Attempt, Report, merge_reports
-from pipelines.etl.refusals import REASON
+from pipelines.etl.refusals import REASON, SUPERSEDED
 from pipelines.etl.splits.split_assignment import INTERNAL
 
 QUARANTINE = pa.schema([("reason", pa.string()), ("record", pa.string()), ("source", pa.string())])
@@ -29,7 +30,9 @@ def write_malformed(malformed: DataFrame, attempt: Attempt) -> Report:
 
 def sample_refused(rows: DataFrame) -> Report:
     """The refused ones of the rows, counted by reason, with samples; nothing is written."""
-    return merge_reports([row.report for row in rows.where(F.col(REASON).isNotNull()).mapInArrow(_count_refused, REPORT_SCHEMA).collect()])
+    return merge_reports(
+        [row.report for row in rows.where(F.col(REASON) != SUPERSEDED).mapInArrow(_count_refused, REPORT_SCHEMA).collect()]
+    )
 
 
 def _write_malformed(attempt: Attempt, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -83,7 +86,11 @@ class Quarantine:
         self._writer: pq.ParquetWriter | None = None
 
     def set_aside(self, batch: pa.RecordBatch, reasons: pa.Array, kind: Callable[[str], str] = str) -> pa.RecordBatch:
-        """Count and keep each row that has a reason, under its `kind`; return the others."""
+        """Count and keep each row that has a reason, under its `kind`; return the others. Superseded rows are counted alone."""
+        is_superseded = pc.fill_null(pc.equal(reasons, SUPERSEDED), False)
+        if superseded := pc.sum(is_superseded).as_py():
+            self._report.superseded += superseded
+            batch, reasons = batch.filter(pc.invert(is_superseded)), reasons.filter(pc.invert(is_superseded))
         if reasons.null_count == len(batch):
             return batch
         texts = reasons.drop_null().to_pylist()

@@ -79,7 +79,8 @@ def analyse(spark: SparkSession, config: Config, tables: RawTables) -> tuple[str
         refuse_nondeterminism(key, plan)
         warnings += [f"{key}: {warning}" for warning in sorted(set(plan_warnings(plan)) - query_warnings)]
     with source_errors(source, "dataset.split"):
-        split_assignment.assign_split(split_assignment.add_identity(rows, config.dataset.key), config.dataset.split, NO_CUTS)
+        with_identity = split_assignment.add_identity(rows, config.dataset.key, config.dataset.newest)
+        split_assignment.assign_split(with_identity, config.dataset.split, NO_CUTS)
     return tuple(warnings)
 
 
@@ -140,7 +141,7 @@ def check_columns_of_query(rows: DataFrame, config: Config) -> None:
         raise ConfigError(f"source.query gives {names_given}; Spark hands no name with a dot or a backtick to Python, so rename it with AS")
     if reserved := set(lower).intersection(INTERNAL):
         raise ConfigError(f"source.query gives {', '.join(sorted(reserved))}, a name that ETL needs; rename it with AS")
-    columns_of_config = [("dataset.key", name) for name in config.dataset.key]
+    columns_of_config = [("dataset.key", name) for name in config.dataset.key] + [("dataset.newest", config.dataset.newest)]
     columns_of_config += [
         (f"dataset.split.{field}", getattr(config.dataset.split, field, "")) for field in ("by", "time", "group", "stratify")
     ]

@@ -12,6 +12,8 @@ from pyspark.sql import functions as F
 from pipelines.errors import QualityError, SourceError
 
 REASON = "__reason"
+SUPERSEDED = "superseded by a newer row"
+"""In REASON: the row is left out, but is no fault, and neither counts against `max_quarantined` nor stands in the quarantine."""
 SAMPLE_LENGTH = 200
 
 

@@ -23,7 +23,7 @@ from pipelines.data.versions.raw_inputs import Sources
 from pipelines.data.versions.versions import Version, confirm, open_version
 from pipelines.errors import ConfigError, DatasetError
 from pipelines.etl.identity import check_unchanged, collect_sources, encoding_distributions, version_name
-from pipelines.etl.increment import Increment, find_parent, plan_increment
+from pipelines.etl.increments.plan import Increment, find_parent, plan_increment
 from pipelines.etl.make import WrittenAttempt, make
 from pipelines.etl.query import analyse
 from pipelines.etl.splits.shares import check_shares

@@ -79,7 +79,12 @@ def row_counts(tables: Tables, malformed: Report, summary: RowSummary, written: 
         name: TableBalance(parsed=parsed, handed_on=tables.handed_on[name], refused=refused[name]) for name, parsed in tables.parsed.items()
     }
     return Balance(
-        tables=by_table, query=summary.query_rows, taken=written.accepted, refused=written.refused.total(), made=written.expected_rows
+        tables=by_table,
+        query=summary.query_rows,
+        taken=written.accepted,
+        refused=written.refused.total(),
+        superseded=written.superseded,
+        made=written.expected_rows,
     )
 
 

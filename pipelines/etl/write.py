@@ -32,13 +32,13 @@ from pipelines.etl.refusals import REASON, accepted_rows
 from pipelines.etl.splits.split_assignment import (
     CONTENT,
     INTERNAL,
+    NEWEST,
     PART,
     PLACE,
     ROW,
     SPLIT,
     TRAIN,
     assign_part,
-    content_hash,
     exact_column,
 )
 from pipelines.etl.statistics.row_sample import abridge
@@ -114,8 +114,8 @@ class WritingJob:
     parts: dict[int, range]
     """The numbers of each split's parts over all splits, by the split's index."""
     row_group_bytes: int
-    has_keys: bool
-    """Whether the hashes of the rows' keys are kept beside the parts."""
+    keys: tuple[str, ...]
+    """The columns of the rows that are kept beside the parts to find rows by their keys, in the order of `row_keys.COLUMNS`."""
     allowed: int
     """Rows that may be refused. A task that refuses more only counts them, since the version will fail."""
     raw_rows: RawRowSelection = field(default_factory=RawRowSelection)
@@ -161,8 +161,7 @@ def write_parts(rows: DataFrame, job: WritingJob) -> Report:
     """Write every split's parts. Raises DatasetError if a file cannot be written."""
     count = sum(map(len, job.parts.values()))
     placed = assign_part(rows, job.parts).drop(SPLIT)
-    moved = placed.withColumn(CONTENT, content_hash(rows)) if job.has_keys else placed.drop(ROW)
-    moved = moved.repartitionById(count, PART)
+    moved = placed.drop(*({ROW, CONTENT, NEWEST} - {*job.keys})).repartitionById(count, PART)
     return merge_reports([row.report for row in moved.mapInArrow(partial(_write_part, job), REPORT_SCHEMA).collect()])
 
 
@@ -191,8 +190,8 @@ def _write_part(job: WritingJob, batches: Iterator[pa.RecordBatch]) -> Iterator[
             report.accepted += len(encoded_rows)
             # Copies: a view would keep the whole raw batch in memory.
             part.places.append(encoded_rows.column(PLACE).to_numpy().view(np.uint64).copy())
-            if job.has_keys:
-                part.keys.append(key_table(*(encoded_rows.column(name).to_numpy().copy() for name in (ROW, CONTENT))))
+            if job.keys:
+                part.keys.append(key_table(*(encoded_rows.column(name).to_numpy().copy() for name in job.keys)))
             if job.split_index(number) in job.raw_rows.splits:
                 part.raw.append(job.raw_rows.select(encoded_rows))
             for column in job.columns:
@@ -209,7 +208,7 @@ def _write_documents(job: WritingJob, number: int, report: Report, part: _PartRo
     """Write a part of windows that its documents are cut into."""
     packer, (name, documents) = Encoders(job.encoders).packer, *part.columns.items()
     assert packer is not None, "only a packed column has documents"
-    report.row_sums[SPLITS[job.split_index(number)]] += sum_document_hashes(documents)
+    report.add_rows(SPLITS[job.split_index(number)], sum_document_hashes(documents))
     report.expected_rows = packer.window_count(report.accepted, sum(map(len, documents)))
     windows = packer.windows([documents[row] for row in document_order(np.concatenate(part.places), documents)])
     # In a random order, the same one each time; frees those in the order of documents.
@@ -221,7 +220,7 @@ def _write_sorted(job: WritingJob, number: int, report: Report, part: _PartRows)
     """Write a part's rows, and beside it the hashes of their keys and the raw rows, in one order."""
     report.expected_rows = report.accepted
     values, order = sort_rows(np.concatenate(part.places), part.columns)
-    report.row_sums[SPLITS[job.split_index(number)]] += sum_row_hashes(job.columns, values)
+    report.add_rows(SPLITS[job.split_index(number)], sum_row_hashes(job.columns, values))
     file = _write_rows(job, number, report, values)
     filesystem, root = job.attempt.filesystem, job.attempt.root
     for prefix, pieces, write in ((KEYS, part.keys, write_keys), (RAW_ROWS, part.raw, write_raw_rows)):

@@ -15,8 +15,10 @@ from stores import new_store
 from pipelines.config import Config, parse
 from pipelines.data.loader.reader import Reader
 from pipelines.data.versions.manifest import Manifest
+from pipelines.data.versions.raw_inputs import read_raw_rows
+from pipelines.data.versions.row_keys import read_keys
 from pipelines.data.versions.versions import open_version, read_column
-from pipelines.errors import DatasetError, SourceError
+from pipelines.errors import ConfigError, DatasetError, SourceError
 from pipelines.etl.run import run
 
 RANDOM = np.random.default_rng(3)
@@ -191,3 +193,60 @@ def test_a_changed_schema_and_a_parent_of_another_pipeline_are_errors(tmp_path: 
     with pytest.raises(DatasetError, match="holds no dataset version"):
         run(settings, parent_name="000000000000")
     assert len(list((tmp_path / "data").iterdir())) == 1, "nothing is half made"
+
+
+def altered(rows: pa.Table, number: int, seen: int) -> pa.Table:
+    """The rows with other ages, and the day on which they were seen."""
+    ages = rows["age"].to_numpy() + number
+    return rows.set_column(1, "age", pa.array(ages)).append_column("seen", pa.array(np.full(len(rows), seen)))
+
+
+@pytest.mark.parametrize("newest", ["seen", ""])
+def test_a_key_that_comes_again_is_settled_as_by_an_etl_in_full(tmp_path: Path, uri: str, spark: SparkSession, newest: str) -> None:
+    features = {"age": "identity", "number": {"encoder": "identity", "column": "id"}}
+    settings = config(tmp_path, uri, features=features, **({"newest": newest} if newest else {}))
+    days = [day(number) for number in range(3)]
+    arrive(tmp_path, 0, altered(days[0], 0, seen=5))
+    run(settings)
+    arrive(
+        tmp_path,
+        1,
+        pa.concat_tables(
+            [altered(days[1], 0, seen=6), altered(days[0].slice(0, 30), 7, seen=6), altered(days[0].slice(50, 30), 8, seen=4)]
+        ),
+    )
+    run(settings, parent_name="previous")
+    # Rows of both days are replaced, by rows of which each key comes twice.
+    again = [altered(days[part].slice(20, 20), number, seen=number) for part in (0, 1) for number in (7, 9, 8)]
+    arrive(tmp_path, 2, pa.concat_tables([altered(days[2], 0, seen=7), *again]))
+    grown = run(settings, parent_name="previous")
+    full = run(settings)
+    assert grown.parent and full.parent == "" and set_digests(grown) == set_digests(full)
+    assert ids(settings) == list(range(3 * DAY))
+    assert grown.quarantined == ({} if newest else {"repeated key: id": grown.quarantined["repeated key: id"]})
+    assert grown.balance is not None and (grown.balance.superseded > 0) == bool(newest)
+
+
+def test_raw_rows_and_keys_stay_beside_rows_that_are_written_again(tmp_path: Path, uri: str, spark: SparkSession) -> None:
+    settings = config(tmp_path, uri, newest="seen")
+    rows = day(0)
+    arrive(tmp_path, 0, altered(rows, 0, seen=1))
+    run(settings)
+    arrive(tmp_path, 1, altered(rows.slice(100, 60), 3, seen=2))
+    run(settings, parent_name="previous")
+    version = open_version(settings.dataset.path, settings.data_identity)
+    for split in ("validation", "test"):
+        column = next(column for column in version.columns if column.name == "number")
+        numbers = read_column(version, split, column).astype(int).tolist()
+        raw = read_raw_rows(version.filesystem, version.root, version.parts(split), range(len(numbers)))
+        assert raw is not None and raw["id"].to_pylist() == numbers
+    keys = pa.concat_tables([keys for _, keys in read_keys(version.filesystem, version.root, version.row_groups)])
+    assert len(keys) == DAY == len(set(keys["row"].to_pylist())) and sorted(set(keys["newest"].to_pylist())) == [1, 2]
+
+
+def test_a_column_that_orders_nothing_is_no_newest(tmp_path: Path, uri: str, spark: SparkSession) -> None:
+    arrive(tmp_path, 0)
+    with pytest.raises(ConfigError, match=r"dataset\.newest: plan is string; give a column of dates, timestamps or whole numbers"):
+        run(config(tmp_path, uri, newest="plan"))
+    with pytest.raises(ConfigError, match="newest is age, but no key says"):
+        config(tmp_path, uri, newest="age", key=[])

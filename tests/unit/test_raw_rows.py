@@ -64,7 +64,7 @@ def write_dataset(folder: Path, splits: frozenset[int]) -> tuple[Version, pa.Tab
     assert needs(config.dataset)
     encoders = fit_encoders(config.dataset, gather_statistics(config.dataset, RAW), RAW.schema)
     attempt = Attempt(LOCAL, str(folder), "a")
-    job = WritingJob(attempt, encoders, {0: range(0), 1: range(0), 2: range(2)}, 2**20, True, 0, RawRowSelection(("id",), splits))
+    job = WritingJob(attempt, encoders, {0: range(0), 1: range(0), 2: range(2)}, 2**20, (ROW, CONTENT), 0, RawRowSelection(("id",), splits))
     hashes = RANDOM.integers(-(2**62), 2**62, ROWS)
     reports = []
     for part in range(2):

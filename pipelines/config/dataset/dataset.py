@@ -210,6 +210,9 @@ class Dataset(Section):
     key: Annotated[tuple[Text, ...], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)] = ()
     """Columns that identify a row. Of rows with the same key, one is kept, chosen by its content, and the others are quarantined.
     Without a key, duplicate rows are kept."""
+    newest: str = Field("", exclude_if=lambda newest: not newest)
+    """Column of dates, timestamps or whole numbers: of rows with the same key, the one with the largest value is kept, and the others are
+    left out, not quarantined. A row that comes later, by `--from`, replaces an older one."""
     split: Split = ByFraction()
     """How rows are split into training, validation and test: by shares, by a column of the query, by time, or by folds
     for cross-validation."""
@@ -238,6 +241,12 @@ class Dataset(Section):
                 raise ValueError(f"{name}: {settings.encoder} packs one column into windows; name that column instead")
             if is_pattern(name) and settings.inputs(name) != (name,):
                 raise ValueError(f"{name}: a name with * names the columns itself; leave column and columns out")
+        return self
+
+    @model_validator(mode="after")
+    def _newest_is_of_a_key(self) -> "Dataset":
+        if self.newest and not self.key:
+            raise ValueError(f"newest is {self.newest}, but no key says which rows are of one thing; set key, or leave newest out")
         return self
 
     @model_validator(mode="after")

@@ -22,6 +22,7 @@ from pipelines.data.versions.manifest import Manifest, check_balance, parse_mani
 from pipelines.data.versions.parts import ROW_GROUPS, RowGroup
 from pipelines.data.versions.raw_inputs import RAW_ROWS, Sources, source_summaries, write_sources, write_table
 from pipelines.data.versions.row_keys import KEYS
+from pipelines.data.versions.rows_digest import MODULUS
 from pipelines.errors import DatasetError
 
 REPORT_SCHEMA = "report string"
@@ -59,9 +60,11 @@ class Report:
     """Refused rows by file, relative to the version."""
     side_files: list[str] = field(default_factory=list)
     """Files of keys and of raw rows, relative to the version."""
+    superseded: int = 0
+    """Rows left out since a newer one has their key."""
     accepted: int = 0
     """Rows that every encoder took."""
-    row_sums: Counter[str] = field(default_factory=Counter)
+    row_sums: dict[str, int] = field(default_factory=dict)
     """Sums of the hashes of the rows in the parts, by split; see `rows_digest`."""
     expected_rows: int = 0
     """Rows expected in the parts: the same number, or the number of windows that documents are cut into."""
@@ -72,6 +75,10 @@ class Report:
         earlier = self.class_counts.get(column, [0] * len(counts))
         self.class_counts[column] = [count + more for count, more in zip(earlier, counts, strict=True)]
 
+    def add_rows(self, split: str, total: int) -> None:
+        """Add a sum of hashes of rows to that of a split; one of rows that leave is negative."""
+        self.row_sums[split] = (self.row_sums.get(split, 0) + total) % MODULUS
+
     def refuse(self, reason: str, record: str, rows: int = 1) -> None:
         self.refused[reason] += rows
         self.samples[reason] = min(record, self.samples.get(reason, record))
@@ -80,7 +87,9 @@ class Report:
         self.row_groups += other.row_groups
         self.quarantine += other.quarantine
         self.side_files += other.side_files
-        self.row_sums += other.row_sums
+        for split, total in other.row_sums.items():
+            self.add_rows(split, total)
+        self.superseded += other.superseded
         self.accepted += other.accepted
         self.expected_rows += other.expected_rows
         for column, class_counts in other.class_counts.items():
@@ -100,7 +109,7 @@ def merge_reports(texts: list[str]) -> Report:
     for text in texts:
         values = json.loads(text)
         groups = [RowGroup(**group) for group in values["row_groups"]]
-        counts = {name: Counter(values[name]) for name in ("refused", "quarantine", "row_sums")}
+        counts = {name: Counter(values[name]) for name in ("refused", "quarantine")}
         report.add(Report(**{**values, **counts, "row_groups": groups}))
     return report
 

@@ -46,8 +46,10 @@ class Balance(Section):
     """The others, in the quarantine."""
     made: int
     """Rows expected in the parts: the same number, or the number of windows that documents are cut into."""
+    superseded: int = 0
+    """Rows left out since a newer one has their key."""
     inherited: int = 0
-    """Rows in parts that a version shares with its parent; the other counts are of the rows that came since."""
+    """Rows that a version shares with its parent; the other counts are of the rows that came since."""
 
     @property
     def parsed(self) -> int:
@@ -63,8 +65,11 @@ def check_balance(balance: Balance, in_parts: int, in_quarantine: int) -> None:
         for name, table in balance.tables.items()
         if table.parsed != table.handed_on + table.refused
     ]
-    if balance.query != balance.taken + balance.refused:
-        faults.append(f"the query gave {balance.query:,} rows, of which {balance.taken:,} were taken and {balance.refused:,} refused")
+    if balance.query != balance.taken + balance.refused + balance.superseded:
+        superseded = f", and {balance.superseded:,} superseded" if balance.superseded else ""
+        faults.append(
+            f"the query gave {balance.query:,} rows, of which {balance.taken:,} were taken and {balance.refused:,} refused{superseded}"
+        )
     if balance.made + balance.inherited != in_parts:
         shared = f" with {balance.inherited:,} of the parent" if balance.inherited else ""
         faults.append(f"{balance.taken:,} rows taken make {balance.made:,} rows{shared}, and the parts hold {in_parts:,}")

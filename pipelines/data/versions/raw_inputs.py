@@ -27,8 +27,6 @@ MOST_ROWS = 1_000_000
 """Rows of a split up to which raw rows are kept, which bounds time and space of an ETL."""
 MOST_COLUMNS = 200
 """Columns of raw rows that are kept, those of the key first. Bytes and nested values are not."""
-_NUMBER = len("part-00000")
-"""Characters of a file's name that say which part it is of."""
 
 
 def side_file(part: str, prefix: str) -> str:
@@ -109,8 +107,8 @@ def write_raw_rows(filesystem: FileSystem, path: str, rows: pa.Table) -> None:
 def read_raw_rows(filesystem: FileSystem, root: str, parts: Sequence[str], rows: Sequence[int]) -> pa.Table | None:
     """These rows of a split, by their numbers and in this order; None if they were not kept. `parts` are the files of the split's parts,
     in order and relative to `root`. Raises OSError or DatasetError if the store fails, ArrowException for a damaged file."""
-    files = _raw_rows_files(filesystem, root, parts)
-    if not all(files):
+    files = [storage.part_path(root, side_file(part, RAW_ROWS)) for part in parts]
+    if not all(entry.is_file for entry in filesystem.get_file_info(files)):
         return None
     numbers, first, total = np.array(rows, np.int64), 0, 0
     tables: list[pa.Table] = []
@@ -125,15 +123,3 @@ def read_raw_rows(filesystem: FileSystem, root: str, parts: Sequence[str], rows:
                 tables.append(part.read().take(pa.array(numbers[inside] - first)))
             first += count
     return pa.concat_tables(tables).take(pa.array(places)) if tables and (places >= 0).all() else None
-
-
-def _raw_rows_files(filesystem: FileSystem, root: str, parts: Sequence[str]) -> list[str]:
-    """The file of raw rows beside each part, by the number in its name; empty if there is none."""
-    by_folder: dict[str, dict[str, str]] = {}
-    paths = []
-    for part in parts:
-        folder, _, name = storage.part_path(root, side_file(part, RAW_ROWS)).rpartition("/")
-        if folder not in by_folder:
-            by_folder[folder] = {entry.base_name[:_NUMBER]: entry.path for entry in storage.entries(filesystem, folder)}
-        paths.append(by_folder[folder].get(name[:_NUMBER], ""))
-    return paths

@@ -18,17 +18,18 @@ from pipelines.errors import CorruptError
 
 KEYS = "keys"
 """Prefix of the folder; a hyphen and the attempt's name follow."""
-KEYS_SCHEMA = pa.schema([pa.field("row", pa.int64(), nullable=False), pa.field("content", pa.int64(), nullable=False)])
-"""`row` is the hash of the key, and `content` that of all columns of the query, before they were encoded."""
+COLUMNS = ("row", "content", "newest")
+"""All int64: the hash of the key, the hash of all columns of the query before they were encoded, and, where `dataset.newest` is set, how
+new the row is."""
 
 
-def key_table(rows: np.ndarray, contents: np.ndarray) -> pa.Table:
-    """A table of KEYS_SCHEMA, from int64 arrays of shape (rows,)."""
-    return pa.table([rows, contents], schema=KEYS_SCHEMA)
+def key_table(*columns: np.ndarray) -> pa.Table:
+    """A table of the first of COLUMNS, from int64 arrays of shape (rows,)."""
+    return pa.table(list(columns), names=list(COLUMNS[: len(columns)]))
 
 
 def write_keys(filesystem: FileSystem, path: str, keys: pa.Table) -> None:
-    """Write a table of KEYS_SCHEMA. Hashes do not compress, and have neither dictionaries nor useful statistics."""
+    """Write a table of COLUMNS. Hashes do not compress, and have neither dictionaries nor useful statistics."""
     pq.write_table(keys, path, filesystem=filesystem, compression="none", use_dictionary=False, write_statistics=False)
 
 
@@ -46,7 +47,7 @@ def read_keys(filesystem: FileSystem, root: str, groups: Sequence[RowGroup]) -> 
         except (OSError, pa.ArrowException) as error:
             storage.ask(filesystem, path)
             raise CorruptError(f"{path}: {error}; restore the file, or remove the version's folder and run jobs/etl.py again") from error
-        if len(keys) != expected or keys.schema.names != KEYS_SCHEMA.names:
+        if len(keys) != expected or {*keys.schema.names} - {*COLUMNS}:
             raise CorruptError(
                 f"{path} has {len(keys)} rows of {', '.join(keys.schema.names)}; the part has {expected} rows: restore the file, or remove "
                 "the version's folder and run jobs/etl.py again"

@@ -16,7 +16,7 @@ from pipelines.data.versions.schema import TensorColumn
 
 BLOCK_BYTES = 8 * 2**20
 """Bytes of rows that are copied at once."""
-_MODULUS = 2**256
+MODULUS = 2**256
 
 
 def sum_row_hashes(columns: Sequence[TensorColumn], values: Mapping[str, np.ndarray]) -> int:
@@ -29,17 +29,17 @@ def sum_row_hashes(columns: Sequence[TensorColumn], values: Mapping[str, np.ndar
         pieces = [array[start : start + block_rows] for array in arrays]
         block = np.concatenate([np.broadcast_to(prefix, (len(pieces[0]), len(prefix))), *pieces], axis=1)
         total += _sum_hashes(block[row].data for row in range(len(block)))
-    return total % _MODULUS
+    return total % MODULUS
 
 
 def sum_document_hashes(documents: Iterable[np.ndarray]) -> int:
     """The same sum for documents of tokens, shapes (tokens,), before they are packed into windows."""
-    return _sum_hashes(np.ascontiguousarray(document).view(np.uint8).data for document in documents) % _MODULUS
+    return _sum_hashes(np.ascontiguousarray(document).view(np.uint8).data for document in documents) % MODULUS
 
 
 def rows_digest(total: int) -> str:
     """A sum of hashes as hex. Sums of several parts may be added before."""
-    return f"{total % _MODULUS:064x}"
+    return f"{total % MODULUS:064x}"
 
 
 def rows_sum(digest: str) -> int:

@@ -54,6 +54,13 @@ class Version:
         """The files of the split's parts in their order, relative to the version."""
         return list(dict.fromkeys(group.file for group in self.split_row_groups(split)))
 
+    def groups_by_part(self) -> dict[str, tuple[RowGroup, ...]]:
+        """The row groups of each part, by its file, both in the order of positions."""
+        parts: dict[str, tuple[RowGroup, ...]] = {}
+        for group in (group for split in SPLITS for group in self.split_row_groups(split)):
+            parts[group.file] = (*parts.get(group.file, ()), group)
+        return parts
+
     def rows(self, split: str) -> int:
         return sum(group.rows for group in self.row_groups if group.split == split)
 

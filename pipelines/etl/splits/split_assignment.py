@@ -21,22 +21,35 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantType
+from pyspark.sql.types import (
+    ArrayType,
+    ByteType,
+    DataType,
+    DateType,
+    IntegerType,
+    LongType,
+    MapType,
+    ShortType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+    VariantType,
+)
 from xxhash import xxh64_intdigest
 
 from pipelines.config.dataset.dataset import MOST_REPEATS, ByColumn, ByFold, ByFraction, ByTime, ByTimeFold, FoldSplit, Split
 from pipelines.data.sources.spark_sql import quote_name, sql_text
 from pipelines.data.versions.manifest import SPLITS
 from pipelines.errors import ConfigError, SourceError
-from pipelines.etl.refusals import REASON, accepted_rows, refuse
+from pipelines.etl.refusals import REASON, SUPERSEDED, accepted_rows, refuse
 from pipelines.etl.splits.strata import FIRST_CUT, HASH_BITS, SECOND_CUT, STRATUM, Cuts, find_cuts
 
-ROW, CONTENT, SPLIT, PART, PLACE, ALIKE = ("__row", "__content", "__split", "__part", "__place", "__alike")
-"""Columns added to the query's: hash of the key, hash of all columns, index of the split in SPLITS, number of the part over all splits, the
-hash by which a part is sorted, and the hash of what `leakage` compares."""
+ROW, CONTENT, NEWEST, SPLIT, PART, PLACE, ALIKE = ("__row", "__content", "__newest", "__split", "__part", "__place", "__alike")
+"""Columns added to the query's: hash of the key, hash of all columns, how new a row is, index of the split in SPLITS, number of the part
+over all splits, the hash by which a part is sorted, and the hash of what `leakage` compares."""
 FOLDS = tuple(f"__fold_{repeat + 1}" for repeat in range(MOST_REPEATS))
 """Columns with the fold of a row in each repeat of a cross-validation, from 1."""
-INTERNAL = (ROW, CONTENT, SPLIT, PART, PLACE, ALIKE, REASON, STRATUM, FIRST_CUT, SECOND_CUT, *FOLDS)
+INTERNAL = (ROW, CONTENT, NEWEST, SPLIT, PART, PLACE, ALIKE, REASON, STRATUM, FIRST_CUT, SECOND_CUT, *FOLDS)
 
 VERSION = 1
 """Raise it whenever the placement of equal rows changes; part of a dataset version's identity."""
@@ -51,24 +64,52 @@ def exact_column(name: str) -> Column:
     return F.col(quote_name(name))
 
 
-def add_identity(rows: DataFrame, key: tuple[str, ...]) -> DataFrame:
-    """The rows with ROW, which decides everything else, and with an empty REASON. Without a key, all columns are the key."""
-    return rows.withColumns({ROW: _hash("row", rows, key or tuple(rows.columns)), REASON: F.lit(None).cast("string")})
+def add_identity(rows: DataFrame, key: tuple[str, ...], newest: str = "") -> DataFrame:
+    """The rows with ROW, which decides everything else, and with an empty REASON. Without a key, all columns are the key. With one, a row
+    has CONTENT too, and NEWEST if the column `newest` says which of two rows with one key is newer. Raises ConfigError if that column is
+    neither a time nor a whole number."""
+    columns = {ROW: _hash("row", rows, key or tuple(rows.columns)), REASON: F.lit(None).cast("string")}
+    if key:
+        columns[CONTENT] = _hash("content", rows, tuple(name for name in rows.columns if name not in INTERNAL))
+    if newest:
+        columns[NEWEST] = _age(rows, newest)
+    return rows.withColumns(columns)
+
+
+def _age(rows: DataFrame, newest: str) -> Column:
+    """A column as a whole number that is larger for newer rows; the smallest one for NULL."""
+    column, kind = exact_column(newest), rows.schema[newest].dataType
+    if isinstance(kind, TimestampType | TimestampNTZType):
+        column = F.unix_micros(column.cast("timestamp"))
+    elif isinstance(kind, DateType):
+        column = F.unix_date(column)
+    elif not isinstance(kind, ByteType | ShortType | IntegerType | LongType):
+        raise ConfigError(
+            f"dataset.newest: {newest} is {kind.simpleString()}; give a column of dates, timestamps or whole numbers, or cast it in "
+            "source.query"
+        )
+    return F.coalesce(column.cast("long"), F.lit(-(2**63)))
 
 
 def find_and_refuse_repeats(rows: DataFrame, key: tuple[str, ...]) -> DataFrame:
-    """Of rows with the same key (NULL equals NULL), refuse all but the first by `content_order`. Equal keys have equal ROWs. Counting those
-    costs less than `refuse_repeats`, and usually shows that no key repeats."""
+    """Of rows with the same key (NULL equals NULL), refuse all but the newest, or else the first by `content_order`. Equal keys have equal
+    ROWs. Counting those costs less than `refuse_repeats`, and usually shows that no key repeats."""
     if not key or accepted_rows(rows).groupBy(ROW).count().where("count > 1").isEmpty():
         return rows
     return refuse_repeats(rows, key)
 
 
+def repeated_key(key: tuple[str, ...]) -> str:
+    """The reason for refusing a row whose key another row has."""
+    return f"repeated key: {', '.join(key)}"
+
+
 def refuse_repeats(rows: DataFrame, key: tuple[str, ...]) -> DataFrame:
     """Refuse rows as `find_and_refuse_repeats` does, where a key is known to repeat."""
     keys = [F.expr(hashable_sql(quote_name(name), rows.schema[name].dataType)) for name in key]
-    copies = Window.partitionBy(F.col(REASON).isNull(), *keys).orderBy(*content_order(rows))
-    repeated = F.when(F.row_number().over(copies) > 1, F.lit(f"repeated key: {', '.join(key)}"))
+    newest = [F.desc(NEWEST)] if NEWEST in rows.columns else []
+    copies = Window.partitionBy(F.col(REASON).isNull(), *keys).orderBy(*newest, *content_order(rows))
+    repeated = F.when(F.row_number().over(copies) > 1, F.lit(SUPERSEDED if newest else repeated_key(key)))
     # Fit and write both read them: sort once.
     return refuse(rows, repeated).persist()
 
@@ -81,9 +122,10 @@ def content_hash(rows: DataFrame) -> Column:
 def content_order(rows: DataFrame) -> list[Column]:
     """An order in which only equal rows tie: of a hash of all columns and, since that skips NULLs inside nested values, of a hash of their
     JSON."""
+    content = F.col(CONTENT) if CONTENT in rows.columns else content_hash(rows)
     nested = [field for field in rows.schema if isinstance(field.dataType, ArrayType | MapType | StructType)]
     values = (f"to_json(named_struct('v', {hashable_sql(quote_name(field.name), field.dataType)}))" for field in nested)
-    return [content_hash(rows), *([F.expr(f"xxhash64({', '.join(values)})")] if nested else [])]
+    return [content, *([F.expr(f"xxhash64({', '.join(values)})")] if nested else [])]
 
 
 def stratify(rows: DataFrame, split: Split) -> Cuts | None:

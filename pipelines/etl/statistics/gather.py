@@ -23,7 +23,7 @@ from pipelines.data.features.text_pieces import term_rule
 from pipelines.data.sources.spark_sql import quote_name
 from pipelines.data.versions.data_profile import TEXT_LENGTH, ValueCounts
 from pipelines.data.versions.manifest import SPLITS
-from pipelines.etl.refusals import REASON
+from pipelines.etl.refusals import REASON, SUPERSEDED
 from pipelines.etl.splits.split_assignment import ALIKE, ROW, SPLIT, raw_schema
 from pipelines.etl.statistics import leakage, partition, row_sample, value_counts
 
@@ -42,7 +42,7 @@ class RowSummary:
     rows: dict[int, int]
     """Rows that are not refused, by the index of the split; every split has an entry."""
     refused: dict[str, int]
-    """Refused rows, by reason."""
+    """Refused rows, by reason; without those that newer rows supersede."""
     statistics: dict[str, Statistics]
     """Statistics of the training split's raw columns."""
     schema: pa.Schema
@@ -55,12 +55,14 @@ class RowSummary:
     """Rows by value and split, of the raw columns that have few values."""
     missing: dict[str, int] = field(default_factory=dict)
     """NULL and NaN of all splits, by the raw columns that were asked for."""
+    superseded: int = 0
+    """Rows left out since a newer one has their key."""
     keys_repeat: bool = False
     """Whether rows that are not refused seem to have the same key: their hashes are equal."""
 
     @property
     def query_rows(self) -> int:
-        return sum(self.rows.values()) + sum(self.refused.values())
+        return sum(self.rows.values()) + sum(self.refused.values()) + self.superseded
 
 
 def gather(rows: DataFrame, dataset: Dataset, missing_in: Collection[str] = (), most_rows: float = math.inf) -> RowSummary:
@@ -100,9 +102,21 @@ def gather(rows: DataFrame, dataset: Dataset, missing_in: Collection[str] = (), 
     contents = {"contents": leakage.content_rows(summaries[ALIKE])} if ALIKE in summaries else {}
     train_statistics = {column: statistics[column] for column in statistics if COUNTS in column_needs[column]}
     values = value_counts.value_counts(summaries.get(partition.VALUES, {}), train_statistics)
-    refused = summaries.get(REASON, {})
+    refused = dict(summaries.get(REASON, {}))
+    superseded = refused.pop(SUPERSEDED, 0)
     missing = dict(zip(missing_in, summaries[partition.MISSING], strict=True)) if summaries.get(partition.MISSING) else {}
-    return RowSummary(by_split, refused, statistics, schema, samples, **contents, values=values, missing=missing, keys_repeat=keys_repeat)
+    return RowSummary(
+        by_split,
+        refused,
+        statistics,
+        schema,
+        samples,
+        **contents,
+        values=values,
+        missing=missing,
+        superseded=superseded,
+        keys_repeat=keys_repeat,
+    )
 
 
 def _collect(task_results: DataFrame, dataset: Dataset, most: int) -> Collected:

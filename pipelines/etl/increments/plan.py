@@ -1,49 +1,27 @@
-"""Makes a version of the rows of a parent version and of those that came to the tables since: only these are read, encoded and written.
+"""What an ETL with `--from` reads: the rows that came since its parent was made, or else the reason why that will not do."""
 
-1. `find_parent`     opens the version that the flag `--from` names.
-2. `plan_increment`  asks each table for its new rows, and finds out whether new rows of the query follow from them alone.
-3. `resolve_dataset` is the dataset with the features that the parent has; the encoders keep the parent's state.
-4. `refuse_known_keys` keeps the keys unique over old and new rows.
-5. `inherit`         puts the parent's row groups before the new ones.
-
-What no increment can do is done in full; NoIncrementError says why.
-"""
-
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
-from pyspark import Broadcast
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from pipelines.config import Config
 from pipelines.config.dataset.dataset import ByFraction, Dataset, FoldSplit
 from pipelines.config.features import encoder_settings
 from pipelines.config.messages.words import name_list
-from pipelines.data.sources.base import NoIncrementError, RawTable, RawTables, distribute
-from pipelines.data.versions.commit import Report
-from pipelines.data.versions.manifest import SPLITS
-from pipelines.data.versions.parts import RowGroup
+from pipelines.data.sources.base import NoIncrementError, RawTable, RawTables
 from pipelines.data.versions.raw_inputs import Sources
-from pipelines.data.versions.row_keys import has_keys, read_keys
-from pipelines.data.versions.rows_digest import rows_sum
+from pipelines.data.versions.row_keys import has_keys
 from pipelines.data.versions.schema import schema_from_text
 from pipelines.data.versions.versions import Version, open_version
 from pipelines.errors import DatasetError, SourceError
 from pipelines.etl.identity import version_name
-from pipelines.etl.query_growth import check_growth
-from pipelines.etl.refusals import accepted_rows, refuse
-from pipelines.etl.splits.split_assignment import CONTENT, ROW, content_hash, raw_schema
+from pipelines.etl.increments.known_keys import KeyComparison
+from pipelines.etl.increments.query_growth import check_growth
+from pipelines.etl.splits.split_assignment import raw_schema
 
 PREVIOUS = "previous"
 """In place of a version's name: the one that ETL made or confirmed last."""
-MOST_COMPARED_ROWS = 100_000_000
-"""New rows up to which the driver compares keys, in 16 bytes each."""
-_MATCHES = "row long, content long"
 
 
 @dataclass(frozen=True)
@@ -53,6 +31,7 @@ class Increment:
     parent: Version
     tables: RawTables
     """The tables to read: those with new rows, without the others of theirs, and those that a join reads in full."""
+    keys: KeyComparison
 
 
 def find_parent(config: Config, name: str) -> Version:
@@ -78,7 +57,8 @@ def plan_increment(spark: SparkSession, config: Config, tables: RawTables, paren
     if not grown:
         return None
     reads_in_full = check_growth(spark, config.source, frozenset(grown))
-    return Increment(parent, {name: grown.get(name, tables[name]) for name in tables if name in grown or name in reads_in_full})
+    read_tables = {name: grown.get(name, tables[name]) for name in tables if name in grown or name in reads_in_full}
+    return Increment(parent, read_tables, KeyComparison(parent, config.dataset.key))
 
 
 def _table_since(spark: SparkSession, name: str, table: RawTable[Any], sources: Sources) -> RawTable[Any] | None:
@@ -132,58 +112,3 @@ def check_schema(rows: DataFrame, parent: Version) -> None:
             f"the query gives {name_list(changed)} with another type than {parent.manifest.version} has: {name} is "
             f"{now.get(name, 'not there')}, and was {before.get(name, 'not there')}; cast it in source.query, or run without --from"
         )
-
-
-def refuse_known_keys(spark: SparkSession, key: tuple[str, ...], parent: Version, rows: DataFrame) -> DataFrame:
-    """Refuse new rows that equal rows of the parent, as an ETL in full does. Raises NoIncrementError if a key came again with other values,
-    since one of two rows would have to leave."""
-    if not key:
-        return rows
-    new = accepted_rows(rows).select(ROW, content_hash(rows).alias(CONTENT)).limit(MOST_COMPARED_ROWS + 1).toArrow()
-    if len(new) > MOST_COMPARED_ROWS:
-        raise NoIncrementError(f"more than {MOST_COMPARED_ROWS:,} rows came, whose keys one driver does not compare with earlier ones")
-    known = _known_keys(spark, new[ROW].to_numpy(), parent)
-    if not len(known):
-        return rows
-    contents = dict(zip(new[ROW].to_pylist(), new[CONTENT].to_pylist(), strict=True))
-    altered = [row for row, content in zip(known["row"].to_pylist(), known["content"].to_pylist(), strict=True) if contents[row] != content]
-    if altered:
-        raise NoIncrementError(f"{len(altered):,} rows came again under a known key ({', '.join(key)}) with other values")
-    repeats = F.broadcast(spark.createDataFrame([(row,) for row in sorted(set(known["row"].to_pylist()))], f"{ROW} long"))
-    marked = rows.join(repeats.withColumn("__known", F.lit(True)), ROW, "left")
-    return refuse(marked, F.when(F.col("__known"), F.lit(f"repeated key: {', '.join(key)}"))).drop("__known").select(*rows.columns)
-
-
-def _known_keys(spark: SparkSession, rows: np.ndarray, parent: Version) -> pa.Table:
-    """The keys of the parent that are among `rows`, an int64 array of hashes."""
-    wanted = spark.sparkContext.broadcast(np.unique(rows))
-    groups: dict[str, list[RowGroup]] = {}
-    for group in parent.row_groups:
-        groups.setdefault(group.file, []).append(group)
-    find = partial(_find_keys, wanted, replace(parent, row_groups=()))
-    return distribute(spark, list(groups.values()), find, _MATCHES).toArrow()
-
-
-def _find_keys(wanted: Broadcast, parent: Version, groups: list[RowGroup]) -> Iterator[pa.RecordBatch]:
-    for _, keys in read_keys(parent.filesystem, parent.root, groups):
-        hashes = keys["row"].to_numpy()
-        place = np.searchsorted(wanted.value, hashes)
-        is_known = wanted.value[np.minimum(place, len(wanted.value) - 1)] == hashes
-        yield from keys.filter(pa.array(is_known)).cast(keys.schema).to_batches()
-
-
-def inherit(parent: Version, report: Report) -> None:
-    """Put the parent's row groups before those of the report, whose parts are numbered after them, and add what was counted of its rows."""
-    inherited = [replace(group, file=shared_file(group.file, parent.manifest.version)) for group in parent.row_groups]
-    first = {split: 1 + max((group.part for group in inherited if group.split == split), default=-1) for split in SPLITS}
-    report.row_groups = [*inherited, *(replace(group, part=first[group.split] + group.part) for group in report.row_groups)]
-    for split, summary in parent.manifest.splits.items():
-        report.row_sums[split] += rows_sum(summary.rows_digest)
-    for name, fitted in parent.manifest.encoders.items():
-        if fitted.class_counts:
-            report.count_classes(name, fitted.class_counts)
-
-
-def shared_file(file: str, version: str) -> str:
-    """The path of a part of another version, relative to a version beside it."""
-    return file if file.startswith("../") else f"../{version}/{file}"

@@ -1,0 +1,65 @@
+"""What a version takes over from its parent: parts as they are, and parts that are written again without rows that newer ones replace."""
+
+import pickle
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+
+import pyarrow as pa
+from pyarrow.fs import FileSystem
+from pyspark.sql import SparkSession
+
+from pipelines.data.sources.base import distribute
+from pipelines.data.versions.commit import Attempt, Report
+from pipelines.data.versions.manifest import SPLITS, tensor_columns
+from pipelines.data.versions.rewrite import Removal, RewrittenPart, rewrite_part
+from pipelines.data.versions.rows_digest import rows_sum
+from pipelines.data.versions.schema import TensorColumn
+from pipelines.data.versions.versions import Version
+
+
+def inherit(parent: Version, report: Report, rewritten: list[RewrittenPart]) -> int:
+    """Put the parent's row groups before those of the report, whose parts are numbered after them, and add what was counted of its rows.
+    `rewritten` parts stand in place of the parent's. Returns the number of the parent's rows that stay."""
+    in_place_of = {part.file: part for part in rewritten}
+    inherited = []
+    for file, groups in parent.groups_by_part().items():
+        shared = [replace(group, file=shared_file(file, parent.manifest.version)) for group in groups]
+        inherited += in_place_of[file].row_groups if file in in_place_of else shared
+    first = {split: 1 + max((group.part for group in parent.row_groups if group.split == split), default=-1) for split in SPLITS}
+    report.row_groups = [*inherited, *(replace(group, part=first[group.split] + group.part) for group in report.row_groups)]
+    for split, summary in parent.manifest.splits.items():
+        report.add_rows(split, rows_sum(summary.rows_digest))
+    counts = {
+        name: Counter(dict(enumerate(fitted.class_counts))) for name, fitted in parent.manifest.encoders.items() if fitted.class_counts
+    }
+    for part in rewritten:
+        split = parent.groups_by_part()[part.file][0].split
+        report.add_rows(split, -part.removed_sum)
+        report.side_files += part.side_files
+        for name in counts if split == SPLITS[0] else ():
+            counts[name].subtract(part.removed_classes[name])
+    for name, count in counts.items():
+        report.count_classes(name, [count[number] for number in range(len(count))])
+    return sum(group.rows for group in inherited)
+
+
+def rewrite_parts(spark: SparkSession, parent: Version, removals: list[Removal], attempt: Attempt) -> list[RewrittenPart]:
+    """Write the parts of the parent without the rows that leave, each in a task of Spark's."""
+    encoders = parent.manifest.encoders
+    columns, counted = tensor_columns(encoders), [name for name, fitted in encoders.items() if fitted.class_counts]
+    rewrite = partial(_rewrite, parent.filesystem, parent.root, attempt, columns, counted)
+    return [pickle.loads(row.part) for row in distribute(spark, removals, rewrite, "part binary").collect()]
+
+
+def _rewrite(
+    filesystem: FileSystem, root: str, attempt: Attempt, columns: tuple[TensorColumn, ...], counted: list[str], removal: Removal
+) -> Iterator[pa.RecordBatch]:
+    part = rewrite_part(filesystem, root, attempt, columns, counted, removal)
+    yield pa.RecordBatch.from_pydict({"part": [pickle.dumps(part)]})
+
+
+def shared_file(file: str, version: str) -> str:
+    """The path of a part of another version, relative to a version beside it."""
+    return file if file.startswith("../") else f"../{version}/{file}"

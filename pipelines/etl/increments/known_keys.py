@@ -1,0 +1,106 @@
+"""Keeps keys unique over the rows of a parent and those that came since, by the hashes of keys that stand beside the parts."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import Broadcast
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from pipelines.config.dataset.dataset import Dataset
+from pipelines.data.features import Encoders
+from pipelines.data.sources.base import distribute
+from pipelines.data.versions.parts import RowGroup
+from pipelines.data.versions.rewrite import Removal
+from pipelines.data.versions.row_keys import COLUMNS, read_keys
+from pipelines.data.versions.versions import Version
+from pipelines.etl.refusals import SUPERSEDED, accepted_rows, refuse
+from pipelines.etl.splits.split_assignment import CONTENT, NEWEST, ROW, exact_column, repeated_key
+
+_LOSES = "__loses"
+
+
+@dataclass
+class KeyComparison:
+    """Which new rows have the key of a row of the parent, and which of the two stays."""
+
+    parent: Version
+    key: tuple[str, ...]
+    removals: list[Removal] = field(default_factory=list)
+    """Rows of the parent that new rows replace."""
+
+    def refuse_known(self, rows: DataFrame) -> DataFrame:
+        """Refuse new rows that lose against the parent's, and find the parent's rows that lose against new ones. As in an ETL in full, the
+        newer one stays, or else the one whose content has the smaller hash."""
+        if not self.key or Encoders(self.parent.manifest.encoders).packer is not None:
+            return rows
+        columns = [name for name in (ROW, CONTENT, NEWEST) if name in rows.columns]
+        new = _first_of_each_key(accepted_rows(rows).select(*columns).toArrow().rename_columns(list(COLUMNS[: len(columns)])))
+        known = _known_keys(rows.sparkSession, new["row"].to_numpy(), self.parent)
+        if not len(known):
+            return rows
+        joined = known.join(new, "row", right_suffix="_new", join_type="left outer")
+        new_wins = pa.array(_new_wins(joined))
+        self.removals = _removals(self.parent, joined.filter(new_wins))
+        losers = joined.filter(pc.invert(new_wins))["row"].unique().to_pylist()
+        if not losers:
+            return rows
+        losing = F.broadcast(rows.sparkSession.createDataFrame([(row, True) for row in losers], f"{ROW} long, {_LOSES} boolean"))
+        reason = SUPERSEDED if NEWEST in columns else repeated_key(self.key)
+        return refuse(rows.join(losing, ROW, "left"), F.when(F.col(_LOSES), F.lit(reason))).select(*map(exact_column, rows.columns))
+
+
+def _first_of_each_key(keys: pa.Table) -> pa.Table:
+    """Of new rows with one key, the one that an ETL in full would keep."""
+    directions = {"row": "ascending", "newest": "descending", "content": "ascending"}
+    ordered = keys.sort_by([(name, directions[name]) for name in ("row", "newest", "content") if name in keys.column_names])
+    rows = ordered["row"].to_numpy()
+    return ordered.filter(pa.array(np.concatenate([np.ones(min(len(rows), 1), bool), rows[1:] != rows[:-1]])))
+
+
+def _new_wins(joined: pa.Table) -> np.ndarray:
+    """bool, shape (rows,): whether the new row stays, of pairs of a new row, whose columns end in `_new`, and one of the parent."""
+    new, old = joined["content_new"].to_numpy(), joined["content"].to_numpy()
+    wins = new < old
+    if "newest_new" in joined.column_names:
+        new, old = joined["newest_new"].to_numpy(), joined["newest"].to_numpy()
+        wins = (new > old) | ((new == old) & wins)
+    return np.asarray(wins)
+
+
+def _known_keys(spark: SparkSession, rows: np.ndarray, parent: Version) -> pa.Table:
+    """The keys of the parent that are among `rows`, an int64 array of hashes, with their part and their place in it."""
+    wanted = spark.sparkContext.broadcast(np.unique(rows))
+    find = partial(_find_keys, wanted, replace(parent, row_groups=()))
+    work = list(parent.groups_by_part().values()) if len(rows) else []
+    columns = f"{', '.join(f'{name} long' for name in COLUMNS)}, part string, place long"
+    return distribute(spark, work, find, columns).toArrow()
+
+
+def _find_keys(wanted: Broadcast, parent: Version, groups: tuple[RowGroup, ...]) -> Iterator[pa.RecordBatch]:
+    for part, keys in read_keys(parent.filesystem, parent.root, groups):
+        hashes = keys["row"].to_numpy()
+        place = np.minimum(np.searchsorted(wanted.value, hashes), len(wanted.value) - 1)
+        places = np.flatnonzero(wanted.value[place] == hashes)
+        chosen = keys.take(pa.array(places))
+        newest = chosen["newest"] if "newest" in chosen.column_names else pa.nulls(len(chosen), pa.int64())
+        columns = [chosen["row"], chosen["content"], newest, pa.repeat(part, len(chosen)), pa.array(places)]
+        yield from pa.table(columns, names=[*COLUMNS, "part", "place"]).to_batches()
+
+
+def _removals(parent: Version, leaving: pa.Table) -> list[Removal]:
+    """The rows that leave each part, from columns `part` and `place`."""
+    places: dict[str, set[int]] = {}
+    for part, place in zip(leaving["part"].to_pylist(), leaving["place"].to_pylist(), strict=True):
+        places.setdefault(part, set()).add(place)
+    groups = parent.groups_by_part()
+    return [Removal(groups[part], tuple(sorted(rows))) for part, rows in sorted(places.items())]
+
+
+def key_columns(dataset: Dataset) -> tuple[str, ...]:
+    """The columns of rows that are kept beside the parts, in the order of `row_keys.COLUMNS`; none without a key."""
+    return (ROW, CONTENT, *([NEWEST] if dataset.newest else [])) if dataset.key else ()
