@@ -3,7 +3,8 @@
 1.  The room `spark` starts a session.
 2.  `query`      is checked on empty tables, with the expectations, before any data are read. That walks Spark's plans: `plan_checks`
                  refuses nondeterministic functions, and warns of expressions whose result may vary.
-3.  `identity`   names the version by the identities of its raw tables and by the config.
+3.  `identity`   names the version by the identities of its raw tables and by the config. With `--from`, `increments` find the rows that
+                 came since a parent was made; only these take the next steps.
 4.  `make`       reads the tables, by the room `data.sources`, and runs the query over their views. `windows` adds columns that are
                  made of several rows.
 5.  `judge`      gives every row its split or a reason for refusing it. `refusals` decides once whether a row is refused, `splits` give

@@ -88,7 +88,7 @@ def _make_version(
 
 @dataclass(frozen=True)
 class VersionJob:
-    """What an ETL knows before it reads rows."""
+    """The facts that an ETL has before it reads rows."""
 
     spark: SparkSession
     config: Config

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 from pyarrow.fs import FileSystem
 
 from pipelines.data.versions import storage
+from pipelines.data.versions.manifest import RESTORE
 from pipelines.data.versions.parts import RowGroup
 from pipelines.data.versions.raw_inputs import side_file
 from pipelines.errors import CorruptError
@@ -46,12 +47,9 @@ def read_keys(filesystem: FileSystem, root: str, groups: Sequence[RowGroup]) -> 
                 keys = pq.ParquetFile(source).read(use_threads=False)
         except (OSError, pa.ArrowException) as error:
             storage.ask(filesystem, path)
-            raise CorruptError(f"{path}: {error}; restore the file, or remove the version's folder and run jobs/etl.py again") from error
+            raise CorruptError(f"{path}: {error}; {RESTORE}") from error
         if len(keys) != expected or {*keys.schema.names} - {*COLUMNS}:
-            raise CorruptError(
-                f"{path} has {len(keys)} rows of {', '.join(keys.schema.names)}; the part has {expected} rows: restore the file, or remove "
-                "the version's folder and run jobs/etl.py again"
-            )
+            raise CorruptError(f"{path} has {len(keys)} rows of {', '.join(keys.schema.names)}; the part has {expected} rows: {RESTORE}")
         yield part, keys
 
 

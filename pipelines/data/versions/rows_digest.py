@@ -33,7 +33,7 @@ def sum_row_hashes(columns: Sequence[TensorColumn], values: Mapping[str, np.ndar
 
 
 def sum_document_hashes(documents: Iterable[np.ndarray]) -> int:
-    """The same sum for documents of tokens, shapes (tokens,), before they are packed into windows."""
+    """The sum of the hashes of documents of tokens, shapes (tokens,), before they are packed into windows."""
     return _sum_hashes(np.ascontiguousarray(document).view(np.uint8).data for document in documents) % MODULUS
 
 

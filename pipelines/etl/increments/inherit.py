@@ -1,4 +1,4 @@
-"""What a version takes over from its parent: parts as they are, and parts that are written again without rows that newer ones replace."""
+"""Takes over the rows of a parent: parts as they are, and parts that are written again without rows that newer ones replace."""
 
 import pickle
 from collections import Counter
@@ -25,7 +25,7 @@ def inherit(parent: Version, report: Report, rewritten: list[RewrittenPart]) -> 
     in_place_of = {part.file: part for part in rewritten}
     inherited = []
     for file, groups in parent.groups_by_part().items():
-        shared = [replace(group, file=shared_file(file, parent.manifest.version)) for group in groups]
+        shared = [replace(group, file=path_from_sibling(file, parent.manifest.version)) for group in groups]
         inherited += in_place_of[file].row_groups if file in in_place_of else shared
     first = {split: 1 + max((group.part for group in parent.row_groups if group.split == split), default=-1) for split in SPLITS}
     report.row_groups = [*inherited, *(replace(group, part=first[group.split] + group.part) for group in report.row_groups)]
@@ -60,6 +60,6 @@ def _rewrite(
     yield pa.RecordBatch.from_pydict({"part": [pickle.dumps(part)]})
 
 
-def shared_file(file: str, version: str) -> str:
+def path_from_sibling(file: str, version: str) -> str:
     """The path of a part of another version, relative to a version beside it."""
     return file if file.startswith("../") else f"../{version}/{file}"

@@ -19,7 +19,7 @@ from pipelines.data.versions.rewrite import Removal
 from pipelines.data.versions.row_keys import COLUMNS, read_keys
 from pipelines.data.versions.versions import Version
 from pipelines.etl.refusals import SUPERSEDED, accepted_rows, refuse
-from pipelines.etl.splits.split_assignment import CONTENT, NEWEST, ROW, exact_column, repeated_key
+from pipelines.etl.splits.split_assignment import CONTENT, NEWEST, ROW, exact_column, repeat_reason
 
 _LOSES = "__loses"
 
@@ -50,7 +50,7 @@ class KeyComparison:
         if not losers:
             return rows
         losing = F.broadcast(rows.sparkSession.createDataFrame([(row, True) for row in losers], f"{ROW} long, {_LOSES} boolean"))
-        reason = SUPERSEDED if NEWEST in columns else repeated_key(self.key)
+        reason = SUPERSEDED if NEWEST in columns else repeat_reason(self.key)
         return refuse(rows.join(losing, ROW, "left"), F.when(F.col(_LOSES), F.lit(reason))).select(*map(exact_column, rows.columns))
 
 

@@ -1,4 +1,4 @@
-"""What an ETL with `--from` reads: the rows that came since its parent was made, or else the reason why that will not do."""
+"""Finds the rows that came since a parent version was made, or the reason why all rows have to be read."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -26,7 +26,7 @@ PREVIOUS = "previous"
 
 @dataclass(frozen=True)
 class Increment:
-    """What an ETL adds to a parent."""
+    """The parent of an ETL, and the tables with the rows that it adds."""
 
     parent: Version
     tables: RawTables
@@ -48,8 +48,8 @@ def find_parent(config: Config, name: str) -> Version:
 
 
 def plan_increment(spark: SparkSession, config: Config, tables: RawTables, parent: Version) -> Increment | None:
-    """What to read of the tables, whose views are registered; None if no rows came. Raises NoIncrementError if the parent's rows may not be
-    those that an ETL in full would give, or if new rows of the query do not follow from new rows of the tables."""
+    """The increment to a parent, from tables whose views are registered; None if no rows came. Raises NoIncrementError if the parent's rows
+    may not be those that an ETL in full would give, or if new rows of the query do not follow from new rows of the tables."""
     sources = parent.sources()
     _check_dataset(config.dataset, parent)
     _check_same_software(spark, config, tables, sources, parent)

@@ -29,8 +29,8 @@ _GROWING_SIDES = {
 
 
 @dataclass(frozen=True)
-class Growth:
-    """What a part of a plan reads."""
+class QueryGrowth:
+    """The tables that a part of a plan reads."""
 
     is_grown: bool = False
     """Whether tables with new rows are among it."""
@@ -60,12 +60,12 @@ def check_growth(spark: SparkSession, source: Source, grown: frozenset[str]) -> 
     return frozenset(name for name in source.tables if name.lower() in growth.in_full)
 
 
-def _follow(node: JavaObject, grown: frozenset[str], ctes: Mapping[int, Growth]) -> Growth:
-    """What a node reads. Raises NoIncrementError if it may change earlier rows. `ctes` are the named queries of WITH, by their number."""
+def _follow(node: JavaObject, grown: frozenset[str], ctes: Mapping[int, QueryGrowth]) -> QueryGrowth:
+    """The tables that a node reads. Raises NoIncrementError if it may change earlier rows. `ctes` are the queries of WITH, by number."""
     match kind(node):
         case "View":
             name = str(node.desc().identifier().table()).lower()
-            return Growth(is_grown=True) if name in grown else Growth(unchanged=frozenset({name}))
+            return QueryGrowth(is_grown=True) if name in grown else QueryGrowth(unchanged=frozenset({name}))
         case "WithCTE":
             for definition in items(node.cteDefs()):
                 ctes = {**ctes, definition.id(): _follow(definition.child(), grown, ctes)}
@@ -73,39 +73,39 @@ def _follow(node: JavaObject, grown: frozenset[str], ctes: Mapping[int, Growth])
         case "CTERelationRef":
             return ctes[node.cteId()]
         case name if name in _CONSTANT:
-            return Growth(is_constant=True)
+            return QueryGrowth(is_constant=True)
     inputs = [_follow(child, grown, ctes) for child in items(node.children())]
     subqueries = [_follow(subquery, grown, ctes) for subquery in items(node.subqueries())]
     if any(subquery.is_grown for subquery in subqueries):
         raise NoIncrementError("source.query has a subquery over new rows, which may change what it says of earlier ones")
     read_by_subqueries = frozenset().union(*(subquery.unchanged for subquery in subqueries))
-    growth = reduce(_merge, [*inputs, Growth(in_full=read_by_subqueries)], Growth())
-    return _merge(growth, _combine(node, inputs)) if growth.is_grown else _merge(growth, Growth(unchanged=read_by_subqueries))
+    growth = reduce(_merge, [*inputs, QueryGrowth(in_full=read_by_subqueries)], QueryGrowth())
+    return _merge(growth, _combine(node, inputs)) if growth.is_grown else _merge(growth, QueryGrowth(unchanged=read_by_subqueries))
 
 
-def _combine(node: JavaObject, inputs: Sequence[Growth]) -> Growth:
-    """What a node asks of the unchanged tables among its inputs, of which one or more are grown. Raises NoIncrementError if new rows may
-    change earlier ones."""
+def _combine(node: JavaObject, inputs: Sequence[QueryGrowth]) -> QueryGrowth:
+    """The demands of a node on the unchanged tables among its inputs, of which one or more are grown. Raises NoIncrementError if new rows
+    may change earlier ones."""
     match kind(node):
         case "Union":
             unchanged = [part for part in inputs if not part.is_grown]
             if any(part.is_constant for part in unchanged):
                 raise NoIncrementError("source.query unites new rows with rows of no table, which would come again")
-            return Growth(skipped=frozenset().union(*(part.unchanged for part in unchanged)))
+            return QueryGrowth(skipped=frozenset().union(*(part.unchanged for part in unchanged)))
         case "Join":
             left, right = inputs
             growing, unchanged_side = ("left", right) if left.is_grown else ("right", left)
             join = str(node.joinType().sql())
             if (left.is_grown and right.is_grown) or growing not in _GROWING_SIDES.get(join, ()):
                 raise NoIncrementError(f"source.query has a {join} JOIN in which new rows may change earlier ones")
-            return Growth(in_full=unchanged_side.unchanged)
+            return QueryGrowth(in_full=unchanged_side.unchanged)
         case name if name in _ROW_BY_ROW:
-            return Growth()
+            return QueryGrowth()
     raise NoIncrementError(f"source.query takes several rows together ({kind(node)}), so that new rows may change earlier ones")
 
 
-def _merge(first: Growth, second: Growth) -> Growth:
-    return Growth(
+def _merge(first: QueryGrowth, second: QueryGrowth) -> QueryGrowth:
+    return QueryGrowth(
         first.is_grown or second.is_grown,
         first.unchanged | second.unchanged,
         first.in_full | second.in_full,

@@ -99,7 +99,7 @@ def find_and_refuse_repeats(rows: DataFrame, key: tuple[str, ...]) -> DataFrame:
     return refuse_repeats(rows, key)
 
 
-def repeated_key(key: tuple[str, ...]) -> str:
+def repeat_reason(key: tuple[str, ...]) -> str:
     """The reason for refusing a row whose key another row has."""
     return f"repeated key: {', '.join(key)}"
 
@@ -109,7 +109,7 @@ def refuse_repeats(rows: DataFrame, key: tuple[str, ...]) -> DataFrame:
     keys = [F.expr(hashable_sql(quote_name(name), rows.schema[name].dataType)) for name in key]
     newest = [F.desc(NEWEST)] if NEWEST in rows.columns else []
     copies = Window.partitionBy(F.col(REASON).isNull(), *keys).orderBy(*newest, *content_order(rows))
-    repeated = F.when(F.row_number().over(copies) > 1, F.lit(SUPERSEDED if newest else repeated_key(key)))
+    repeated = F.when(F.row_number().over(copies) > 1, F.lit(SUPERSEDED if newest else repeat_reason(key)))
     # Fit and write both read them: sort once.
     return refuse(rows, repeated).persist()
 

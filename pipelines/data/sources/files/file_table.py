@@ -57,7 +57,7 @@ class FileTable(RawTable[FileSettings]):
         return checksums(spark, self.files)
 
     def since(self, spark: SparkSession, earlier: tuple[SourceFile, ...]) -> "Self | None":
-        paths = self._added_paths(self.identity(spark), earlier)
+        paths = self._new_paths(self.identity(spark), earlier)
         return self.only([file for file in self.files if _normal(file.path) in paths]) if paths else None
 
     def only(self, chosen: list[File]) -> Self:
@@ -67,7 +67,7 @@ class FileTable(RawTable[FileSettings]):
         part.files, part._identity = chosen, None
         return part
 
-    def _added_paths(self, current: tuple[SourceFile, ...], earlier: tuple[SourceFile, ...]) -> set[str]:
+    def _new_paths(self, current: tuple[SourceFile, ...], earlier: tuple[SourceFile, ...]) -> set[str]:
         """The normal paths of the files of `current` that are not among the `earlier` ones. Those that were only moved are the same,
         unless rows contain names.
         Raises NoIncrementError if an earlier file is gone or altered."""
