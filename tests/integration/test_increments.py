@@ -195,7 +195,7 @@ def test_a_changed_schema_and_a_parent_of_another_pipeline_are_errors(tmp_path: 
     assert len(list((tmp_path / "data").iterdir())) == 1, "nothing is half made"
 
 
-def with_new_ages(rows: pa.Table, number: int, seen_on: int) -> pa.Table:
+def change_ages(rows: pa.Table, number: int, seen_on: int) -> pa.Table:
     """The rows with other ages, and the day on which they were seen."""
     ages = rows["age"].to_numpy() + number
     return rows.set_column(1, "age", pa.array(ages)).append_column("seen_on", pa.array(np.full(len(rows), seen_on)))
@@ -206,14 +206,14 @@ def test_a_key_that_comes_again_is_settled_as_by_an_etl_in_full(tmp_path: Path, 
     features = {"age": "identity", "number": {"encoder": "identity", "column": "id"}}
     settings = config(tmp_path, uri, features=features, **({"newest": newest} if newest else {}))
     days = [day(number) for number in range(3)]
-    arrive(tmp_path, 0, with_new_ages(days[0], 0, seen_on=5))
+    arrive(tmp_path, 0, change_ages(days[0], 0, seen_on=5))
     run(settings)
-    newer, older = with_new_ages(days[0].slice(0, 30), 7, seen_on=6), with_new_ages(days[0].slice(50, 30), 8, seen_on=4)
-    arrive(tmp_path, 1, pa.concat_tables([with_new_ages(days[1], 0, seen_on=6), newer, older]))
+    newer, older = change_ages(days[0].slice(0, 30), 7, seen_on=6), change_ages(days[0].slice(50, 30), 8, seen_on=4)
+    arrive(tmp_path, 1, pa.concat_tables([change_ages(days[1], 0, seen_on=6), newer, older]))
     run(settings, parent_name="previous")
     # Rows of both days are replaced, by rows of which each key comes twice.
-    copies = [with_new_ages(days[part].slice(20, 20), number, seen_on=number) for part in (0, 1) for number in (7, 9, 8)]
-    arrive(tmp_path, 2, pa.concat_tables([with_new_ages(days[2], 0, seen_on=7), *copies]))
+    copies = [change_ages(days[part].slice(20, 20), number, seen_on=number) for part in (0, 1) for number in (7, 9, 8)]
+    arrive(tmp_path, 2, pa.concat_tables([change_ages(days[2], 0, seen_on=7), *copies]))
     grown = run(settings, parent_name="previous")
     full = run(settings)
     assert grown.parent and full.parent == "" and set_digests(grown) == set_digests(full)
@@ -225,9 +225,9 @@ def test_a_key_that_comes_again_is_settled_as_by_an_etl_in_full(tmp_path: Path, 
 def test_raw_rows_and_keys_stay_beside_rows_that_are_written_again(tmp_path: Path, uri: str, spark: SparkSession) -> None:
     settings = config(tmp_path, uri, newest="seen_on")
     rows = day(0)
-    arrive(tmp_path, 0, with_new_ages(rows, 0, seen_on=1))
+    arrive(tmp_path, 0, change_ages(rows, 0, seen_on=1))
     run(settings)
-    arrive(tmp_path, 1, with_new_ages(rows.slice(100, 60), 3, seen_on=2))
+    arrive(tmp_path, 1, change_ages(rows.slice(100, 60), 3, seen_on=2))
     run(settings, parent_name="previous")
     version = open_version(settings.dataset.path, settings.data_identity)
     for split in ("validation", "test"):
