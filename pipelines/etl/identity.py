@@ -5,7 +5,7 @@ decide rows: whole files have a path column, Hive folders `column=value` make a 
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from hashlib import sha256
 from importlib.metadata import version
 from typing import Any
@@ -49,9 +49,9 @@ def encoding_distributions(config: Config) -> set[str]:
     return {name for settings in config.dataset.encoders.values() for name in settings.encodes_with}
 
 
-def collect_sources(source: Source, tables: RawTables, read_files: Callable[[RawTable[Any]], tuple[SourceFile, ...]]) -> Sources:
+def collect_sources(source: Source, tables: RawTables, read_files: Callable[[RawTable[Any]], Sequence[SourceFile]]) -> Sources:
     """The files of each table, which `read_files` lists. Raises SourceError, with the name of the table, if that fails."""
-    sources = {}
+    sources: Sources = {}
     for name, table in tables.items():
         with naming_table(name), source_errors(source):
             sources[name] = read_files(table)

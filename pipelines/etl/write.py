@@ -146,7 +146,7 @@ def write_parts(rows: DataFrame, job: WritingJob) -> Report:
     """Write every split's parts. Raises DatasetError if a file cannot be written."""
     count = sum(map(len, job.parts.values()))
     moved = assign_part(rows, job.parts).drop(ROW, SPLIT).repartitionById(count, PART)
-    return merge_reports([row.report for row in moved.mapInArrow(partial(_write_part, job), REPORT_SCHEMA).collect()])
+    return merge_reports(moved.mapInArrow(partial(_write_part, job), REPORT_SCHEMA).toArrow())
 
 
 def _write_part(job: WritingJob, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -209,6 +209,4 @@ def _write_rows(job: WritingJob, number: int, report: Report, values: dict[str, 
     split, file, attempt = job.split_index(number), job.new_file("data", number), job.attempt
     part = number - job.parts[split].start
     with storage.store_errors(f"{attempt.root}/{file}"):
-        report.row_groups += write_part(
-            attempt.filesystem, attempt.root, file, SPLITS[split], part, job.columns, table, job.row_group_bytes
-        )
+        report.row_groups = write_part(attempt.filesystem, attempt.root, file, SPLITS[split], part, job.columns, table, job.row_group_bytes)

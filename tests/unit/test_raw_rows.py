@@ -65,8 +65,8 @@ def write_dataset(folder: Path, splits: frozenset[int]) -> tuple[Attempt, pa.Tab
         more = {PLACE: hashes[part::2], PART: np.full(len(rows), part, np.int32)}
         table = pa.table({**{name: rows[name] for name in rows.column_names}, **more, REASON: pa.nulls(len(rows), pa.string())})
         (batch,) = _write_part(job, iter(table.to_batches(max_chunksize=40)))
-        reports += batch.column("report").to_pylist()
-    report = merge_reports(reports)
+        reports.append(batch)
+    report = merge_reports(pa.Table.from_batches(reports))
     groups = sorted(report.row_groups, key=lambda group: (group.part, group.index))
     encoded = [pq.read_table(folder / group.file) for group in groups]
     return attempt, pa.concat_tables(encoded), report.raw_rows

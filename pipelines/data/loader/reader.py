@@ -36,7 +36,7 @@ class Reader:
         if not self.groups:
             raise DatasetError(f"{version.root} has no rows in split {split}; give it a share in dataset.split and run jobs/etl.py again")
         self.columns = version.columns
-        self.group_rows = np.array([group.rows for group in self.groups], np.int64)
+        self.group_rows = self.groups.rows
         self.row_bytes = sum(column.row_bytes for column in self.columns)
         self._version = version
         self._footers: OrderedDict[str, pq.FileMetaData] = OrderedDict()
@@ -52,7 +52,7 @@ class Reader:
         """Row group `number` of the split: an array of shape (rows, *column.shape) for each column. Raises CorruptError, naming the file
         and the row group, for any alteration, and DatasetError if the store does not answer."""
         group = self.groups[number]
-        path, remedy = f"{self._version.root}/{group.file}", RESTORE if group.checksum else _REOPEN
+        path, remedy = storage.part_path(self._version.root, group.file), RESTORE if group.checksum else _REOPEN
         try:
             batches = self._decode(group).to_batches()
             values = {}
@@ -67,7 +67,7 @@ class Reader:
             raise CorruptError(f"{path}, row group {group.index}: {error}; {remedy}") from error
 
     def _decode(self, group: RowGroup) -> pa.Table:
-        with self._version.filesystem.open_input_file(f"{self._version.root}/{group.file}") as source:
+        with self._version.filesystem.open_input_file(storage.part_path(self._version.root, group.file)) as source:
             footer = self._footer(group, source)
             self._check_claims(group, footer)
             content = self._memory.lend(group.bytes).data  # used again: fresh memory would take longer to touch than to fill

@@ -50,7 +50,7 @@ class RawTable(ABC, Generic[Settings]):
         """The table's columns without rows, for the analysis of the query. Raises ConfigError for wrong settings."""
 
     @abstractmethod
-    def identity(self, spark: SparkSession) -> tuple[SourceFile, ...]:
+    def identity(self, spark: SparkSession) -> Sequence[SourceFile]:
         """Identifies the rows: files with their checksums, or a snapshot with its ID as the checksum. Raises SourceError if there is
         nothing to read."""
 
@@ -58,17 +58,17 @@ class RawTable(ABC, Generic[Settings]):
     def rows(self, spark: SparkSession) -> Rows:
         """The rows that `identity` identifies. Raises SourceError if they cannot be read."""
 
-    def since(self, spark: SparkSession, earlier: tuple[SourceFile, ...]) -> "RawTable[Any] | None":
+    def since(self, spark: SparkSession, earlier: Sequence[SourceFile]) -> "RawTable[Any] | None":
         """A table of the rows that came after `earlier`, the identity of this table when a version was made; None if none came. Raises
         NoIncrementError if rows that `earlier` identifies may be gone or altered, or if the table cannot tell, as by default."""
         raise NoIncrementError(f"a table of format {self.settings.format} does not tell which rows are new")
 
-    def state(self) -> tuple[SourceFile, ...]:
+    def state(self) -> Sequence[SourceFile]:
         """A cheap fingerprint, computed before and after reading, that differs if the rows have changed in between. Empty by default,
         since a snapshot cannot change."""
         return ()
 
-    def identity_lines(self, files: tuple[SourceFile, ...], statements: Collection[str]) -> Iterator[str]:
+    def identity_lines(self, files: Sequence[SourceFile], statements: Collection[str]) -> Iterator[str]:
         """The part of the identity, `files`, that names a version: all that rows can contain. `statements` are query and expectations."""
         yield from sorted(file.checksum for file in files)
 

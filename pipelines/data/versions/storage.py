@@ -4,6 +4,7 @@ SHA-256 of all bytes before it, so that every altered byte is detected."""
 import errno
 import json
 import os
+import posixpath
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from hashlib import sha256
@@ -48,6 +49,12 @@ def store_errors(path: str) -> Iterator[None]:
         if error.errno == errno.ENOSPC:
             raise DatasetError(full_disk(path, "a version is written", FULL_DISK_REMEDY)) from error
         raise DatasetError(f"{path} cannot be read or written: {error}; mend that, and run the same command again") from error
+
+
+def part_path(root: str, file: str) -> str:
+    """The path of a file that a version names relative to its own folder `root`. One of `../VERSION/…` is a part of another version, which
+    this one shares."""
+    return posixpath.normpath(f"{root}/{file}") if file.startswith("../") else f"{root}/{file}"
 
 
 def ask(filesystem: FileSystem, path: str) -> FileInfo:

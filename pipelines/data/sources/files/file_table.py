@@ -8,7 +8,7 @@ Parquet, where a pass reads only the columns that it needs.
 
 import posixpath
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from hashlib import sha256
 from typing import TypeVar
@@ -43,10 +43,10 @@ class FileTable(RawTable[FileSettings]):
         """The table's files, listed once. Raises SourceError if a path matches none."""
         return files.find(self.settings.path)
 
-    def identity(self, spark: SparkSession) -> tuple[SourceFile, ...]:
+    def identity(self, spark: SparkSession) -> Sequence[SourceFile]:
         return self.state() if self.settings.checksum == "stat" else checksums(spark, self.files)
 
-    def state(self) -> tuple[SourceFile, ...]:
+    def state(self) -> Sequence[SourceFile]:
         return stats(files.find(self.settings.path))
 
     def would_hold(self, place: str) -> bool:
@@ -61,7 +61,7 @@ class FileTable(RawTable[FileSettings]):
     def _root(self) -> str:
         return posixpath.commonpath([_normal(glob_root(path)) for path in self.settings.paths])
 
-    def content_lines(self, files: tuple[SourceFile, ...], with_names: bool) -> list[str]:
+    def content_lines(self, files: Sequence[SourceFile], with_names: bool) -> list[str]:
         """A line for each file, sorted: its checksum, its relative name if rows contain it, and the folders that make columns."""
         folders = {_normal(file.path): file.folders for file in self.files}
         names = [self.relative_name(file.path) if with_names else "" for file in files]
@@ -75,7 +75,7 @@ def _normal(path: str) -> str:
     return posixpath.abspath(f"/{path}" if "://" in path else path)
 
 
-def checksums(spark: SparkSession, files: list[File]) -> tuple[SourceFile, ...]:
+def checksums(spark: SparkSession, files: list[File]) -> Sequence[SourceFile]:
     """Every file by path, with the SHA-256 of its bytes, computed in Spark's tasks, or here if that is sooner. Raises SourceError if one
     cannot be read."""
     are_on_disk = all("://" not in file.path or file.path.startswith(PACKAGE) for file in files)
@@ -100,7 +100,7 @@ def _hash_files(files: list[File]) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_pylist([{"path": file.path, "bytes": size, "checksum": f"sha256:{digest.hexdigest()}"}], schema=schema)
 
 
-def stats(files: list[File]) -> tuple[SourceFile, ...]:
+def stats(files: list[File]) -> Sequence[SourceFile]:
     """Every file by path, with only size and modification time: cheap, and enough to detect that a file was written to."""
     marks = [sha256(f"{file.bytes} {file.modified}".encode()).hexdigest() for file in files]
     return tuple(SourceFile(path=file.path, bytes=file.bytes, checksum=f"stat:{mark}") for file, mark in zip(files, marks, strict=True))
@@ -136,7 +136,7 @@ def _read_files(numbered: list[tuple[int, str]]) -> Iterator[pa.RecordBatch]:
         yield pa.record_batch([pa.array([value], field.type) for value, field in zip(values, schema, strict=True)], schema=schema)
 
 
-def checksums_of_pack(pack: DataFrame) -> tuple[SourceFile, ...]:
+def checksums_of_pack(pack: DataFrame) -> Sequence[SourceFile]:
     """Every file of a pack by path, with the SHA-256 of its bytes."""
     rows = pack.select("path", F.octet_length("content"), PACKED_CHECKSUM).toArrow()
     files = zip(*(column.to_pylist() for column in rows.columns), strict=True)

@@ -1,7 +1,7 @@
 """Tables of files that Spark lists and reads, where folders `column=value` make columns; and the one whose rows are whole files, with the
 columns of Spark's binaryFile, such as `path` and `content`."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime
 
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession
@@ -60,13 +60,13 @@ class BinaryFile(SparkFiles):
             return self._read(spark)
         return spark.createDataFrame([], _COLUMNS)
 
-    def identity(self, spark: SparkSession) -> tuple[SourceFile, ...]:
+    def identity(self, spark: SparkSession) -> Sequence[SourceFile]:
         return self.state() if self.settings.checksum == "stat" else checksums_of_pack(self._pack(spark))
 
     def rows(self, spark: SparkSession) -> Rows:
         return Rows(rows := self._pack(spark).drop(PACKED_CHECKSUM), rows.count())
 
-    def identity_lines(self, files: tuple[SourceFile, ...], statements: Collection[str]) -> Iterator[str]:
+    def identity_lines(self, files: Sequence[SourceFile], statements: Collection[str]) -> Iterator[str]:
         """Checksums and names, since a row contains its file's path, and the folders that make columns."""
         yield from self.content_lines(files, with_names=True)
 
