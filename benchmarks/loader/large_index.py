@@ -57,7 +57,7 @@ def synthetic_row_groups(count: int) -> RowGroups:
         "digest": [random.bytes(32).hex() for _ in range(count)],
     }
     table = pa.table({field.name: pa.array(columns[field.name], field.type) for field in ROW_GROUPS})
-    return RowGroups(compact(table.to_batches(BATCH_ROWS)))
+    return RowGroups(compact(table.to_batches(BATCH_ROWS), count))
 
 
 def commit_synthetic(folder: str, count: int) -> Result:

@@ -226,7 +226,7 @@ def test_p6_summaries_of_source_files_are_those_of_single_ones(paths: list[str],
 def test_a_table_of_many_rows_is_read_twice_and_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pipelines.data.versions.checked_tables.ONCE_BYTES", 0)
     groups, path = collect_row_groups(some_groups(50)), str(tmp_path / "index.parquet")
-    expected = write_table(LOCAL, path, ROW_GROUPS, groups.batches())
+    expected = write_table(LOCAL, path, ROW_GROUPS, groups.batches(), ["file"])
     assert expected == checksum(Path(path).read_bytes())
     monkeypatch.setattr("pipelines.data.versions.checked_tables.BATCH_ROWS", 7)
     assert pa.Table.from_batches(read_batches(LOCAL, path, ROW_GROUPS, expected)) == pa.Table.from_batches(groups.batches())

@@ -1,6 +1,6 @@
 """Parquet tables beside a manifest, which has the checksum of each: written and read in batches, since they may have millions of rows."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
 
@@ -14,8 +14,8 @@ from pipelines.errors import CorruptError
 
 ONCE_BYTES = 8 * 2**20
 """Files up to this size are read once. Larger ones are read twice, for the checksum and for the rows, so that no memory has them whole."""
-BLOCK_BYTES = 2**20
-BATCH_ROWS = 2**14
+BLOCK_BYTES = 2**17
+BATCH_ROWS = 2**13
 
 
 class _HashedStream:
@@ -40,11 +40,11 @@ class _HashedStream:
         """Does nothing: the opener of the stream closes it."""
 
 
-def write_table(filesystem: FileSystem, path: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> str:
-    """Write the file `path` and return its checksum, for the manifest."""
+def write_table(filesystem: FileSystem, path: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch], repeated: Sequence[str]) -> str:
+    """Write the file `path` and return its checksum, for the manifest. Columns of `repeated` values have dictionaries."""
     with storage.store_errors(path), filesystem.open_output_stream(path) as stream:
         hashed = _HashedStream(stream)
-        with pq.ParquetWriter(hashed, schema, compression="zstd", write_statistics=False) as writer:
+        with pq.ParquetWriter(hashed, schema, compression="zstd", use_dictionary=list(repeated), write_statistics=False) as writer:
             for batch in batches:
                 writer.write_batch(batch)
     return f"sha256:{hashed.digest.hexdigest()}"
@@ -52,19 +52,37 @@ def write_table(filesystem: FileSystem, path: str, schema: pa.Schema, batches: I
 
 def read_batches(filesystem: FileSystem, path: str, schema: pa.Schema, expected_checksum: str) -> Iterator[pa.RecordBatch]:
     """The rows of the file `path`. Raises CorruptError if it has another checksum, another schema, or NULLs."""
+    with open_table(filesystem, path, schema, expected_checksum) as (_, batches):
+        yield from batches
+
+
+@contextmanager
+def open_table(
+    filesystem: FileSystem, path: str, schema: pa.Schema, expected_checksum: str
+) -> Iterator[tuple[int, Iterator[pa.RecordBatch]]]:
+    """The number of rows of the file `path`, and the rows. Raises what `read_batches` does."""
     with _open_checked(filesystem, path, expected_checksum) as source:
         try:
-            # In this thread: one of Arrow's that lets go of its buffers while the interpreter ends would abort the process.
-            parquet = pq.ParquetFile(source, buffer_size=BLOCK_BYTES)
-            has_schema, batches = parquet.schema_arrow.equals(schema), parquet.iter_batches(BATCH_ROWS, use_threads=False)
-            while has_schema and (batch := next(batches, None)) is not None:
-                has_schema = not any(column.null_count for column in batch.columns)
-                if has_schema:
-                    yield batch
+            # Without `pre_buffer`, by which Arrow would read the whole file ahead.
+            parquet = pq.ParquetFile(source, pre_buffer=False, buffer_size=BLOCK_BYTES)
         except (OSError, ValueError, pa.ArrowException) as error:
-            storage.ask(filesystem, path)
             raise CorruptError(f"{path}: {error}; {DAMAGED}") from error
-    if not has_schema:
+        yield parquet.metadata.num_rows, _batches(filesystem, path, schema, parquet)
+
+
+def _batches(filesystem: FileSystem, path: str, schema: pa.Schema, parquet: pq.ParquetFile) -> Iterator[pa.RecordBatch]:
+    is_complete = parquet.schema_arrow.equals(schema)
+    try:
+        # In this thread: one of Arrow's that lets go of its buffers while the interpreter ends would abort the process.
+        batches = parquet.iter_batches(BATCH_ROWS, use_threads=False)
+        while is_complete and (batch := next(batches, None)) is not None:
+            is_complete = not any(column.null_count for column in batch.columns)
+            if is_complete:
+                yield batch
+    except (OSError, ValueError, pa.ArrowException) as error:
+        storage.ask(filesystem, path)
+        raise CorruptError(f"{path}: {error}; {DAMAGED}") from error
+    if not is_complete:
         raise CorruptError(f"{path} has other columns than {', '.join(schema.names)}, or NULLs in them; {DAMAGED}")
 
 

@@ -21,7 +21,7 @@ from pipelines.data.versions.checked_tables import write_table
 from pipelines.data.versions.manifest import Manifest, check_balance, parse_manifest
 from pipelines.data.versions.parts import ROW_GROUPS, RowGroup
 from pipelines.data.versions.raw_inputs import RAW_ROWS, Sources
-from pipelines.data.versions.row_groups import BATCH_ROWS, RowGroups, collect_row_groups, compact, join_row_groups
+from pipelines.data.versions.row_groups import BATCH_ROWS, PART_COLUMNS, RowGroups, collect_row_groups, compact, join_row_groups
 from pipelines.data.versions.source_files import source_summaries, write_sources
 from pipelines.errors import DatasetError
 
@@ -80,7 +80,7 @@ class Report:
 
     def add(self, other: "Report") -> None:
         if other.row_groups:
-            self.row_groups = join_row_groups(map(collect_row_groups, (self.row_groups, other.row_groups)))
+            self.row_groups = join_row_groups([collect_row_groups(groups) for groups in (self.row_groups, other.row_groups)])
         self.quarantine.update(other.quarantine)  # unlike +=, which looks at all files again for each task
         self.raw_rows += other.raw_rows
         self.accepted += other.accepted
@@ -110,7 +110,7 @@ def merge_reports(rows: pa.Table) -> Report:
         batch = pa.RecordBatch.from_arrays(
             [values.cast(kind.type) for values, kind in zip(flat.flatten(), ROW_GROUPS, strict=True)], schema=ROW_GROUPS
         )
-        report.row_groups = RowGroups(compact(pa.Table.from_batches([batch]).to_batches(BATCH_ROWS)))
+        report.row_groups = RowGroups(compact(pa.Table.from_batches([batch]).to_batches(BATCH_ROWS), len(batch)))
     return report
 
 
@@ -133,7 +133,7 @@ def commit(
     if manifest.balance:
         check_balance(manifest.balance, int(groups.rows.sum()), sum(quarantine.values()))
     remove_unnamed(filesystem, root, manifest.attempt, {*quarantine, *raw_rows, *groups.files})
-    checksum = write_table(filesystem, row_groups_path(root, manifest.attempt), ROW_GROUPS, groups.batches())
+    checksum = write_table(filesystem, row_groups_path(root, manifest.attempt), ROW_GROUPS, groups.batches(), PART_COLUMNS)
     manifest = manifest.model_copy(update={"row_groups_checksum": checksum})
     if sources:
         checksum = write_sources(filesystem, sources_path(root, manifest.attempt), sources)

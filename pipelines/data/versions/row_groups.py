@@ -15,17 +15,17 @@ import pyarrow.compute as pc
 
 from pipelines.data.versions.parts import ROW_GROUPS, RowGroup
 
-BATCH_ROWS = 2**14
+BATCH_ROWS = 2**13
 """Row groups that are converted at once."""
 PICKLED_BYTES = 2**20
 """Columns up to this size travel in a pickle. Larger ones are read again from their file, by whoever unpickles them."""
-_PART = ("split", "part", "file", "footer_offset", "footer_checksum")
+PART_COLUMNS = ("split", "part", "file", "footer_offset", "footer_checksum")
 """Columns that the row groups of a file have in common."""
-_OWN = tuple(name for name in ROW_GROUPS.names if name not in _PART)
+_OWN = tuple(name for name in ROW_GROUPS.names if name not in PART_COLUMNS)
 _HEX = ("checksum", "digest")
 _DIGITS = np.frombuffer(b"0123456789abcdef", np.uint8)
-_TWO_DIGITS = np.stack([np.repeat(_DIGITS, 16), np.tile(_DIGITS, 16)], axis=1)
-"""Hexadecimal digits of each byte, uint8 of shape (256, 2)."""
+_TWO_DIGITS = np.stack([np.repeat(_DIGITS, 16), np.tile(_DIGITS, 16)], axis=1).reshape(-1).view(np.uint16)
+"""Both hexadecimal digits of each byte, as the bytes of one number; of shape (256,)."""
 _VALUES = np.full(256, 255, np.uint8)
 """Value of each hexadecimal digit, by its character; 255 for any other character."""
 _VALUES[_DIGITS] = np.arange(16)
@@ -44,21 +44,53 @@ class Columns:
         return int(self.parts.nbytes + self.own.nbytes)
 
 
-def compact(batches: Iterable[pa.RecordBatch]) -> Columns:
-    """The columns of batches of ROW_GROUPS, which are read once."""
+def compact(batches: Iterable[pa.RecordBatch], rows: int) -> Columns:
+    """The columns of batches of ROW_GROUPS with `rows` rows in all. Each batch is read once, and nothing is copied again: what a worker
+    holds at most is little more than what it keeps."""
     parts: list[pa.RecordBatch] = []
-    own: dict[str, list[pa.Array]] = {name: [] for name in ("place", *_OWN)}
-    count = 0
+    place = np.empty(rows, np.int32)
+    numbers = {name: np.empty(rows, np.int64) for name in _OWN if name not in _HEX}
+    texts = {name: _HexTexts(rows) for name in _HEX}
+    start = count = 0
     for batch in batches:
-        begins = _part_begins(batch)
-        parts.append(batch.select(list(_PART)).take(as_arrow(np.flatnonzero(begins))))
-        own["place"].append(as_arrow(np.cumsum(begins, dtype=np.int32) + np.int32(count - 1)))
-        for name in _OWN:
-            own[name].append(_pack(batch[name]) if name in _HEX else batch[name])
-        count += int(begins.sum())
-    schema = pa.schema([ROW_GROUPS.field(name) for name in _PART])
-    columns = {name: _join(arrays, pa.int32() if name == "place" else ROW_GROUPS.field(name).type) for name, arrays in own.items()}
-    return Columns(pa.Table.from_batches(parts, schema).combine_chunks(), pa.table(columns))
+        begins, end = _part_begins(batch), start + len(batch)
+        parts.append(batch.select(list(PART_COLUMNS)).take(as_arrow(np.flatnonzero(begins))))
+        place[start:end] = np.cumsum(begins, dtype=np.int32) + np.int32(count - 1)
+        for name, values in numbers.items():
+            values[start:end] = as_numpy(batch[name])
+        for name, column in texts.items():
+            column.append(batch[name])
+        start, count = end, count + int(begins.sum())
+    own = {"place": as_arrow(place)} | {name: texts[name].column() if name in _HEX else as_arrow(numbers[name]) for name in _OWN}
+    schema = pa.schema([ROW_GROUPS.field(name) for name in PART_COLUMNS])
+    return Columns(pa.Table.from_batches(parts, schema), pa.table(own))
+
+
+class _HexTexts:
+    """A column of texts, kept as bytes for as long as all of them are lower-case hexadecimal numbers of one length."""
+
+    def __init__(self, rows: int) -> None:
+        self._rows, self._end = rows, 0
+        self._packed: np.ndarray | None = None
+        self._texts: list[pa.Array] = []
+
+    def append(self, texts: pa.Array) -> None:
+        packed = None if self._texts else _pack(texts)
+        if packed is not None and self._packed is None and not self._end:
+            self._packed = np.empty((self._rows, packed.shape[1]), np.uint8)
+        if packed is not None and self._packed is not None and packed.shape[1] == self._packed.shape[1]:
+            self._packed[self._end : self._end + len(texts)] = packed
+        else:
+            if self._packed is not None:
+                self._texts, self._packed = [_unpack(self._packed[: self._end])], None
+            self._texts.append(texts)
+        self._end += len(texts)
+
+    def column(self) -> pa.ChunkedArray:
+        if self._packed is None:
+            return pa.chunked_array(self._texts, pa.string())
+        buffers = [None, pa.py_buffer(self._packed)]
+        return pa.chunked_array([pa.FixedSizeBinaryArray.from_buffers(pa.binary(self._packed.shape[1]), self._rows, buffers)])
 
 
 class RowGroups(Sequence[RowGroup]):
@@ -92,7 +124,7 @@ class RowGroups(Sequence[RowGroup]):
 
     @property
     def splits(self) -> set[str]:
-        return set(self._used_parts()["split"].to_pylist())
+        return set(self._distinct("split"))
 
     @property
     def part(self) -> np.ndarray:
@@ -102,29 +134,31 @@ class RowGroups(Sequence[RowGroup]):
     @property
     def files(self) -> list[str]:
         """The different files, relative to the version."""
-        return list(pc.unique(self._used_parts()["file"]).to_pylist())
+        return self._distinct("file")
 
     def select_split(self, split: str) -> Self:
         """The row groups of a split in (part, index) order."""
         place = self._numbers("place")
-        is_in_split = np.array([name == split for name in self.columns.parts["split"].to_pylist()], bool)[place]
+        is_in_split = as_numpy(pc.equal(self.columns.parts["split"], text_scalar(split)).cast(pa.uint8())).astype(bool)[place]
         first, count = int(is_in_split.argmax()) if len(place) else 0, int(is_in_split.sum())
         if is_in_split[first : first + count].all():  # as ETL writes them: they share the memory of all
             selected = self._like(self.columns.own.slice(first, count))
         else:
             selected = self._take(np.flatnonzero(is_in_split))
-        part, index = selected.part, selected._numbers("index")
-        step = np.diff(part)
-        if ((step > 0) | ((step == 0) & (np.diff(index) >= 0))).all():
+        if selected._is_ordered():
             return selected
-        return selected._take(np.lexsort((index, part)))
+        return selected._take(np.lexsort((selected._numbers("index"), selected.part)))
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The row groups as batches of ROW_GROUPS."""
         for start in range(0, len(self), BATCH_ROWS):
             own = self.columns.own.slice(start, BATCH_ROWS).combine_chunks()
-            parts = self.columns.parts.take(own["place"]).combine_chunks()
-            columns = [_only_chunk(parts[name]) if name in _PART else _unpack(_only_chunk(own[name])) for name in ROW_GROUPS.names]
+            place = as_numpy(own["place"])
+            first, last = int(place.min()), int(place.max())
+            parts = self.columns.parts.slice(first, last - first + 1).take(as_arrow(place - np.int32(first))).combine_chunks()
+            columns = [
+                _only_chunk(parts[name]) if name in PART_COLUMNS else _hex_texts(_only_chunk(own[name])) for name in ROW_GROUPS.names
+            ]
             yield pa.RecordBatch.from_arrays(columns, schema=ROW_GROUPS)
 
     def __len__(self) -> int:
@@ -147,7 +181,7 @@ class RowGroups(Sequence[RowGroup]):
         number = number % len(self)
         parts, own = self.columns.parts, self.columns.own
         place = own["place"][number].as_py()
-        values = {name: parts[name][place].as_py() for name in _PART} | {name: own[name][number].as_py() for name in _OWN}
+        values = {name: parts[name][place].as_py() for name in PART_COLUMNS} | {name: own[name][number].as_py() for name in _OWN}
         values |= {name: values[name].hex() for name in _HEX if isinstance(values[name], bytes)}
         return self._row_group(values, number)
 
@@ -175,11 +209,24 @@ class RowGroups(Sequence[RowGroup]):
     def _take(self, numbers: np.ndarray) -> Self:
         return self._like(self.columns.own.take(as_arrow(numbers)))
 
+    def _is_ordered(self) -> bool:
+        """Whether they are in (part, index) order. Looks at one batch after the other: arrays of all would be the peak of a worker."""
+        part_numbers = as_numpy(self.columns.parts["part"])
+        for start in range(0, len(self), BATCH_ROWS):
+            own = self.columns.own.slice(start, BATCH_ROWS + 1)  # with the first one of the next batch
+            step, index_step = np.diff(part_numbers[as_numpy(own["place"])]), np.diff(as_numpy(own["index"]))
+            if not ((step > 0) | ((step == 0) & (index_step >= 0))).all():
+                return False
+        return True
+
     def _numbers(self, name: str) -> np.ndarray:
         return as_numpy(self.columns.own[name])
 
-    def _used_parts(self) -> pa.Table:
-        return self.columns.parts.take(as_arrow(np.unique(self._numbers("place"))))
+    def _distinct(self, name: str) -> list[Any]:
+        """The different values of a column that the row groups of a file have in common."""
+        is_used = np.zeros(len(self.columns.parts), bool)
+        is_used[self._numbers("place")] = True
+        return list(pc.unique(self.columns.parts[name].take(as_arrow(np.flatnonzero(is_used)))).to_pylist())
 
 
 def collect_row_groups(groups: Iterable[RowGroup]) -> RowGroups:
@@ -188,12 +235,12 @@ def collect_row_groups(groups: Iterable[RowGroup]) -> RowGroups:
         return groups
     listed = list(groups)
     columns = {field.name: pa.array([getattr(group, field.name) for group in listed], field.type) for field in ROW_GROUPS}
-    return RowGroups(compact(pa.table(columns, ROW_GROUPS).to_batches(BATCH_ROWS)))
+    return RowGroups(compact(pa.table(columns, ROW_GROUPS).to_batches(BATCH_ROWS), len(listed)))
 
 
-def join_row_groups(pieces: Iterable[RowGroups]) -> RowGroups:
+def join_row_groups(pieces: Sequence[RowGroups]) -> RowGroups:
     """The row groups of all pieces, one piece after the other."""
-    return RowGroups(compact(batch for piece in pieces for batch in piece.batches()))
+    return RowGroups(compact((batch for piece in pieces for batch in piece.batches()), sum(map(len, pieces))))
 
 
 def as_arrow(values: np.ndarray) -> pa.Array:
@@ -208,47 +255,48 @@ def as_numpy(values: pa.Array | pa.ChunkedArray) -> np.ndarray:
     return pieces[0] if len(pieces) == 1 else np.concatenate(pieces or [np.zeros(0, np.int64)])
 
 
+def text_scalar(text: str) -> pa.Scalar:
+    """A text for Arrow's functions, without pandas as well."""
+    content = text.encode()
+    return pa.StringArray.from_buffers(1, pa.py_buffer(np.array([0, len(content)], np.int32)), pa.py_buffer(content))[0]
+
+
 def _part_begins(batch: pa.RecordBatch) -> np.ndarray:
     """Whether each row group differs from the one before it in a column of its part, bool of shape (row groups,)."""
     rows = batch.num_rows
     begins = np.zeros(rows, bool)
     begins[:1] = True
-    for name in _PART if rows > 1 else ():
+    for name in PART_COLUMNS if rows > 1 else ():
         values = batch[name]
         begins[1:] |= as_numpy(pc.not_equal(values.slice(1), values.slice(0, rows - 1)).cast(pa.uint8())).astype(bool)
     return begins
 
 
-def _pack(texts: pa.Array) -> pa.Array:
-    """Lower-case hexadecimal numbers of one length as bytes; any other texts as they are."""
+def _pack(texts: pa.Array) -> np.ndarray | None:
+    """Lower-case hexadecimal numbers of one length as bytes, uint8 of shape (rows, bytes); None if the texts are others."""
     rows = len(texts)
     digits = len(texts[0].as_py()) if rows else 0
     offsets = np.frombuffer(texts.buffers()[1], np.int32)[texts.offset : texts.offset + rows + 1] if rows else np.zeros(1, np.int32)
     if not digits or digits % 2 or (np.diff(offsets) != digits).any():
-        return texts
-    characters = np.frombuffer(texts.buffers()[2], np.uint8)[offsets[0] : offsets[-1]]
-    values = _VALUES[characters]
-    if values.max() > 15:
-        return texts
-    packed = (values[::2] << 4) | values[1::2]
-    return pa.FixedSizeBinaryArray.from_buffers(pa.binary(digits // 2), rows, [None, pa.py_buffer(packed)])
+        return None
+    values = _VALUES.take(np.frombuffer(texts.buffers()[2], np.uint8)[offsets[0] : offsets[-1]])
+    return None if values.max() > 15 else ((values[::2] << 4) | values[1::2]).reshape(rows, -1)
 
 
-def _unpack(values: pa.Array) -> pa.Array:
+def _unpack(packed: np.ndarray) -> pa.Array:
     """The texts that `_pack` was given."""
+    rows, width = packed.shape
+    offsets = np.arange(rows + 1, dtype=np.int32) * np.int32(2 * width)
+    return pa.StringArray.from_buffers(rows, pa.py_buffer(offsets), pa.py_buffer(_TWO_DIGITS.take(packed.reshape(-1))))
+
+
+def _hex_texts(values: pa.Array) -> pa.Array:
+    """Texts of a column of Columns, which are bytes or texts there."""
     if not pa.types.is_fixed_size_binary(values.type):
         return values
     rows, width = len(values), values.type.byte_width
     packed = np.frombuffer(values.buffers()[1], np.uint8)[values.offset * width : (values.offset + rows) * width]
-    offsets = np.arange(rows + 1, dtype=np.int32) * np.int32(2 * width)
-    return pa.StringArray.from_buffers(rows, pa.py_buffer(offsets), pa.py_buffer(_TWO_DIGITS[packed].reshape(-1)))
-
-
-def _join(arrays: list[pa.Array], kind: pa.DataType) -> pa.ChunkedArray:
-    """Arrays as one column, of `kind` if there are none: if only some of them are packed, none is."""
-    if len({array.type for array in arrays}) > 1:
-        arrays = [_unpack(array) for array in arrays]
-    return pa.chunked_array(arrays, arrays[0].type if arrays else kind)
+    return _unpack(packed.reshape(rows, width))
 
 
 def _only_chunk(column: pa.ChunkedArray) -> pa.Array:

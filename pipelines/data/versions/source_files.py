@@ -113,7 +113,7 @@ def _json_lines(batch: pa.RecordBatch) -> bytes:
 def write_sources(filesystem: FileSystem, path: str, sources: Mapping[str, Sequence[SourceFile]]) -> str:
     """Write the list of all tables' files and return its checksum."""
     batches = chain.from_iterable(_list_batches(table, files) for table, files in sources.items())
-    return write_table(filesystem, path, _LIST, batches)
+    return write_table(filesystem, path, _LIST, batches, ["table"])
 
 
 def _list_batches(table: str, files: Sequence[SourceFile]) -> Iterator[pa.RecordBatch]:

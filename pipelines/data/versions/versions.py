@@ -15,7 +15,7 @@ from pyarrow.fs import FileSystem
 
 from pipelines.config.messages.validation_errors import show_value
 from pipelines.data.versions import storage
-from pipelines.data.versions.checked_tables import read_batches
+from pipelines.data.versions.checked_tables import open_table
 from pipelines.data.versions.commit import read_manifest, row_groups_path, sources_path
 from pipelines.data.versions.manifest import DAMAGED, RESTORE, SPLITS, Manifest, content_digest
 from pipelines.data.versions.parts import ROW_GROUPS, RowGroup
@@ -133,7 +133,8 @@ def _read_row_groups(filesystem: FileSystem, root: str, manifest: Manifest) -> R
 
 
 def _read_columns(filesystem: FileSystem, path: str, checksum: str) -> Columns:
-    return compact(read_batches(filesystem, path, ROW_GROUPS, checksum))
+    with open_table(filesystem, path, ROW_GROUPS, checksum) as (rows, batches):
+        return compact(batches, rows)
 
 
 def _differences(identity: dict[str, Any], expected: dict[str, Any]) -> str:
