@@ -66,19 +66,19 @@ def commit_synthetic(folder: str, count: int) -> Result:
     storage.make_folder(filesystem, root)
     encoders = identity_encoders((TensorColumn("x", "float32", (), "feature"), TensorColumn("y", "int64", (), "target")))
     groups = synthetic_row_groups(count)
-    digest_seconds, digest = _time_call(lambda: content_digest(encoders, groups))
-    summary_seconds, splits = _time_call(lambda: split_summaries(encoders, groups))
+    digest_seconds, digest = time_call(lambda: content_digest(encoders, groups))
+    summary_seconds, splits = time_call(lambda: split_summaries(encoders, groups))
     manifest = Manifest(name="large", version="0" * 12, digest=digest, attempt="0123abcd", encoders=encoders, splits=splits)
-    commit_seconds, _ = _time_call(lambda: commit(filesystem, root, manifest, groups))
+    commit_seconds, _ = time_call(lambda: commit(filesystem, root, manifest, groups))
     size = Path(root, "row_groups-0123abcd.parquet").stat().st_size
     return {"digest_s": digest_seconds, "summaries_s": summary_seconds, "commit_s": commit_seconds, "index_mb": size / 1e6}
 
 
 def open_in_driver(folder: str, pickled: str) -> Result:
     """Open the version, as a driver does, and pickle it for the workers."""
-    before = _peak_mb()
-    seconds, version = _time_call(lambda: open_version(folder))
-    opened = _peak_mb()
+    before = peak_mb()
+    seconds, version = time_call(lambda: open_version(folder))
+    opened = peak_mb()
     content = pickle.dumps(version)
     Path(pickled).write_bytes(content)
     return {"open_s": seconds, "open_mb": opened - before, "pickle_mb": len(content) / 1e6}
@@ -86,12 +86,12 @@ def open_in_driver(folder: str, pickled: str) -> Result:
 
 def open_in_worker(pickled: str) -> Result:
     """Unpickle the version, as a worker does, make a reader of its training split, and plan an epoch of one of eight shards."""
-    before, content = _peak_mb(), Path(pickled).read_bytes()
-    seconds, reader = _time_call(lambda: Reader(pickle.loads(content), "train"))
-    opened = _peak_mb()
-    group_seconds, _ = _time_call(lambda: [reader.groups[number] for number in range(0, len(reader.groups), len(reader.groups) // 100)])
-    epoch_seconds, _ = _time_call(lambda: Epoch(Order(shards=8, global_batch=4_096), reader.group_rows, 0).shard(3))
-    planned = _peak_mb()
+    before, content = peak_mb(), Path(pickled).read_bytes()
+    seconds, reader = time_call(lambda: Reader(pickle.loads(content), "train"))
+    opened = peak_mb()
+    group_seconds, _ = time_call(lambda: [reader.groups[number] for number in range(0, len(reader.groups), len(reader.groups) // 100)])
+    epoch_seconds, _ = time_call(lambda: Epoch(Order(shards=8, global_batch=4_096), reader.group_rows, 0).shard(3))
+    planned = peak_mb()
     groups = {"worker_group_us": group_seconds * 1e4}
     return {"worker_s": seconds, "worker_mb": opened - before, **groups, "epoch_s": epoch_seconds, "epoch_mb": planned - opened}
 
@@ -111,11 +111,11 @@ def _run_apart(function: str, arguments: list[Any]) -> Result:
     return dict(json.loads(output.splitlines()[-1]))
 
 
-def _peak_mb() -> float:
+def peak_mb() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
 
 
-def _time_call(call: Callable[[], Any]) -> tuple[float, Any]:
+def time_call(call: Callable[[], Any]) -> tuple[float, Any]:
     started = time.perf_counter()
     result = call()
     return time.perf_counter() - started, result
