@@ -62,9 +62,8 @@ def end_etl(folder: str) -> Result:
         results[f"{name}_mb"] = peak_mb() - before
         return value
 
-    table = step("collect", lambda: pa.ipc.open_stream(f"{folder}/reports").read_all())
-    report = step("merge", lambda: merge_reports(table))
-    del table
+    collected = [step("collect", lambda: pa.ipc.open_stream(f"{folder}/reports").read_all())]
+    report = step("merge", lambda: merge_reports(collected.pop()))
     digest = step("digest", lambda: content_digest(encoders, report.row_groups))
     splits = step("summaries", lambda: split_summaries(encoders, report.row_groups))
     manifest = Manifest(name="large", version="0" * 12, digest=digest, attempt="0123abcd", encoders=encoders, splits=splits)

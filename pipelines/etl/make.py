@@ -17,6 +17,7 @@ from pipelines.data.sources.tables import Tables, read_tables
 from pipelines.data.versions.commit import Attempt, Report
 from pipelines.data.versions.manifest import SPLITS, FittedEncoder, Manifest, ServedQuery, Shares, split_summaries
 from pipelines.data.versions.raw_inputs import Sources
+from pipelines.data.versions.source_files import collect_files
 from pipelines.etl.judge import fit_columns, judge_and_summarize
 from pipelines.etl.plan_checks import text_cast_notes
 from pipelines.etl.quarantine import sample_refused, write_malformed
@@ -114,7 +115,7 @@ def read_and_query(
     notes = (*tables_read.notes, *text_cast_notes(query_execution(rows).analyzed()))
     log_notes((*warnings, *notes))
     suit_columns(rows, is_judged_cheaply=bool(config.dataset.key) and not config.source.expect)
-    weigh_batches(rows, sum(file.bytes for files in sources.values() for file in files) / max(tables_read.rows_parsed, 1))
+    weigh_batches(rows, sum(collect_files(files).bytes for files in sources.values()) / max(tables_read.rows_parsed, 1))
     return QueriedRows(rows, tables_read, malformed, series_rows, warnings, notes)
 
 

@@ -29,6 +29,7 @@ from pipelines.data.sources.tables import read_tables
 from pipelines.data.versions import storage
 from pipelines.data.versions.commit import Attempt, Report, merge_reports, remove_attempt
 from pipelines.data.versions.raw_inputs import Sources
+from pipelines.data.versions.source_files import collect_files
 from pipelines.data.versions.versions import confirm
 from pipelines.errors import ConfigError, DatasetError
 from pipelines.etl.identity import check_unchanged
@@ -205,7 +206,7 @@ def _predict_rows(spark: SparkSession, source: InputTables, model: Model, job: J
     series_rows = check_order(spark.sql(settings.sql), settings.windows) if job.takes == "query" and settings.windows else 0
     rows = source.rows(spark, job.takes)
     suit_columns(rows)
-    weigh_batches(rows, sum(file.bytes for table in source.tables.values() for file in table.state()) / max(tables.rows_parsed, 1))
+    weigh_batches(rows, sum(collect_files(table.state()).bytes for table in source.tables.values()) / max(tables.rows_parsed, 1))
     task_rows = rows.mapInArrow(partial(predict_rows, job), WRITTEN).toArrow()
     report = merge_reports(task_rows)
     check_windows_are_complete(settings.windows, series_rows, report.accepted + report.refused.total())
