@@ -18,6 +18,7 @@ from pipelines.data.versions.commit import Attempt, Report
 from pipelines.data.versions.manifest import SPLITS, FittedEncoder, Manifest, ServedQuery, Shares, split_summaries
 from pipelines.data.versions.raw_inputs import Sources
 from pipelines.data.versions.rewrite import RewrittenPart
+from pipelines.data.versions.source_files import collect_files
 from pipelines.etl.increments.inherit import inherit, rewrite_parts
 from pipelines.etl.increments.known_keys import key_columns
 from pipelines.etl.increments.plan import Increment, check_schema, resolve_dataset
@@ -130,7 +131,7 @@ def read_and_query(
     notes = (*tables_read.notes, *text_cast_notes(query_execution(rows).analyzed()))
     log_notes((*warnings, *notes))
     suit_columns(rows, is_judged_cheaply=bool(config.dataset.key) and not config.source.expect)
-    weigh_batches(rows, sum(file.bytes for files in sources.values() for file in files) / max(tables_read.rows_parsed, 1))
+    weigh_batches(rows, sum(collect_files(files).bytes for files in sources.values()) / max(tables_read.rows_parsed, 1))
     return QueriedRows(rows, tables_read, malformed, series_rows, warnings, notes)
 
 

@@ -25,14 +25,12 @@ QUARANTINE = pa.schema([("reason", pa.string()), ("record", pa.string()), ("sour
 
 def write_malformed(malformed: DataFrame, attempt: Attempt) -> Report:
     """Write malformed records, as `sources.read_tables` returns them, to the quarantine."""
-    return merge_reports([row.report for row in malformed.mapInArrow(partial(_write_malformed, attempt), REPORT_SCHEMA).collect()])
+    return merge_reports(malformed.mapInArrow(partial(_write_malformed, attempt), REPORT_SCHEMA).toArrow())
 
 
 def sample_refused(rows: DataFrame) -> Report:
     """The refused ones of the rows, counted by reason, with samples; nothing is written."""
-    return merge_reports(
-        [row.report for row in rows.where(F.col(REASON) != SUPERSEDED).mapInArrow(_count_refused, REPORT_SCHEMA).collect()]
-    )
+    return merge_reports(rows.where(F.col(REASON) != SUPERSEDED).mapInArrow(_count_refused, REPORT_SCHEMA).toArrow())
 
 
 def _write_malformed(attempt: Attempt, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

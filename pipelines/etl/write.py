@@ -162,7 +162,7 @@ def write_parts(rows: DataFrame, job: WritingJob) -> Report:
     count = sum(map(len, job.parts.values()))
     placed = assign_part(rows, job.parts).drop(SPLIT)
     moved = placed.drop(*({ROW, CONTENT, NEWEST} - {*job.keys})).repartitionById(count, PART)
-    return merge_reports([row.report for row in moved.mapInArrow(partial(_write_part, job), REPORT_SCHEMA).collect()])
+    return merge_reports(moved.mapInArrow(partial(_write_part, job), REPORT_SCHEMA).toArrow())
 
 
 @dataclass
@@ -250,7 +250,5 @@ def _write_rows(job: WritingJob, number: int, report: Report, values: dict[str, 
     split, file, attempt = job.split_index(number), job.new_file("data", number), job.attempt
     part = number - job.parts[split].start
     with storage.store_errors(f"{attempt.root}/{file}"):
-        report.row_groups += write_part(
-            attempt.filesystem, attempt.root, file, SPLITS[split], part, job.columns, table, job.row_group_bytes
-        )
+        report.row_groups = write_part(attempt.filesystem, attempt.root, file, SPLITS[split], part, job.columns, table, job.row_group_bytes)
     return file

@@ -198,7 +198,7 @@ def _evaluation_data(
 def _rows(spark: SparkSession, version: Version, split: str, task: Supervised) -> DataFrame:
     """Rows of a split with _SCHEMA, one Spark task per part file."""
     groups = version.split_row_groups(split)
-    parts = [[number for number, group in enumerate(groups) if group.part == part] for part in sorted({group.part for group in groups})]
+    parts = [numbers.tolist() for numbers in np.split(np.arange(len(groups)), np.flatnonzero(np.diff(groups.part)) + 1)]
     weights = None if task.class_weights is None else task.class_weights.numpy()
     return distribute(spark, parts, partial(_part, version, split, weights, sample_weight=task.settings.sample_weight), _SCHEMA)
 

@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections import Counter
+from collections.abc import Sequence
 from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
@@ -48,7 +49,7 @@ def version(tmp_path_factory: pytest.TempPathFactory, uri: str, spark: SparkSess
     return version
 
 
-def column(version: Version, name: str, groups: tuple[RowGroup, ...] | None = None) -> np.ndarray:
+def column(version: Version, name: str, groups: Sequence[RowGroup] | None = None) -> np.ndarray:
     """A tensor column of all splits, or of some row groups, in their order."""
     (schema,) = [column for column in version.columns if column.name == name]
     pieces = []

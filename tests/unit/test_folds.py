@@ -20,7 +20,7 @@ from stores import new_store
 from pipelines.config import Config, parse
 from pipelines.config.dataset.dataset import ByFold
 from pipelines.data.loader import Loader, Order, shard_range
-from pipelines.data.versions.folds import FoldRowGroup, count_folds, fold_splits, select_fold, time_fold_splits, training_rows
+from pipelines.data.versions.folds import count_folds, fold_splits, select_fold, select_row_groups, time_fold_splits, training_rows
 from pipelines.data.versions.manifest import Folds
 from pipelines.data.versions.plain import commit_arrays, identity_encoders
 from pipelines.data.versions.schema import TensorColumn
@@ -133,9 +133,8 @@ def test_a_column_of_a_training_has_only_its_rows(version: Version) -> None:
 
 def test_rows_of_other_folds_than_when_the_version_was_opened_are_an_error(version: Version) -> None:
     selected = select_fold(version, 1)
-    groups = tuple(
-        replace(group, folds=(2,)) if isinstance(group, FoldRowGroup) and group.split == "test" else group for group in selected.row_groups
-    )
+    rows = {"test": selected.row_groups.select_split("test").rows}
+    groups = select_row_groups(version.row_groups, "fold_1", {"test": (2,)}, rows)
     with pytest.raises(CorruptError, match=r"it has \d+ rows of folds \[2\], and \d+ when the version was opened"):
         batch_numbers(replace(selected, row_groups=groups), "test")
 

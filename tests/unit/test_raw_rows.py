@@ -22,6 +22,7 @@ from pipelines.data.versions.commit import Attempt, merge_reports, remove_unname
 from pipelines.data.versions.manifest import Manifest
 from pipelines.data.versions.parts import RowGroup
 from pipelines.data.versions.raw_inputs import read_raw_rows, side_file, write_raw_rows
+from pipelines.data.versions.row_groups import collect_row_groups
 from pipelines.data.versions.row_keys import KEYS, has_keys, read_keys
 from pipelines.data.versions.versions import Version
 from pipelines.errors import CorruptError
@@ -72,9 +73,9 @@ def write_dataset(folder: Path, splits: frozenset[int]) -> tuple[Version, pa.Tab
         more = {ROW: hashes[part::2], CONTENT: -hashes[part::2], PLACE: hashes[part::2], PART: np.full(len(rows), part, np.int32)}
         table = pa.table({**{name: rows[name] for name in rows.column_names}, **more, REASON: pa.nulls(len(rows), pa.string())})
         (batch,) = _write_part(job, iter(table.to_batches(max_chunksize=40)))
-        reports += batch.column("report").to_pylist()
-    report = merge_reports(reports)
-    version = Version(LOCAL, str(folder), cast(Manifest, None), tuple(report.row_groups))
+        reports.append(batch)
+    report = merge_reports(pa.Table.from_batches(reports))
+    version = Version(LOCAL, str(folder), cast(Manifest, None), collect_row_groups(report.row_groups))
     return version, pa.concat_tables([pq.read_table(folder / file) for file in version.parts("test")]), report.side_files
 
 
@@ -148,7 +149,7 @@ def test_the_most_wrong_rows_are_shown_with_their_key_and_as_they_were(tmp_path:
 def test_a_version_without_raw_rows_or_with_damaged_ones_costs_only_them(tmp_path: Path) -> None:
     part = "data-a/split=test/part-00000-x.parquet"
     group = RowGroup("test", 0, 0, part, 1, 0, 1, "", 0, "", "")
-    version = Version(LOCAL, str(tmp_path), cast(Manifest, None), (group,))
+    version = Version(LOCAL, str(tmp_path), cast(Manifest, None), collect_row_groups([group]))
     split = binary_evaluation()
     unpack(pack(split.summary, split.tables), tmp_path / FOLDER / "test")
     add_raw_rows(tmp_path / FOLDER, version)

@@ -15,6 +15,7 @@ from versions import write_version
 from pipelines.data.loader.reader import Reader
 from pipelines.data.versions.parts import row_group_digest
 from pipelines.data.versions.plain import open_parquet
+from pipelines.data.versions.row_groups import collect_row_groups
 from pipelines.data.versions.schema import arrow_schema, from_numpy
 from pipelines.data.versions.versions import Version
 from pipelines.errors import CorruptError, DatasetError
@@ -170,10 +171,10 @@ def test_plain_parquet_without_columns_has_no_target(tmp_path: Path) -> None:
 def test_a_footer_of_plain_parquet_that_points_elsewhere_is_an_error(tmp_path: Path) -> None:
     pq.write_table(pa.table({"x": np.arange(5_000), "label": np.arange(5_000)}), tmp_path / "rows.parquet", compression="none")
     plain = open_parquet(str(tmp_path), target="label")
-    elsewhere = replace(plain, row_groups=tuple(replace(group, offset=group.offset + 100) for group in plain.row_groups))
+    elsewhere = replace(plain, row_groups=collect_row_groups(replace(group, offset=group.offset + 100) for group in plain.row_groups))
     (columns,) = read_all(elsewhere)
     assert "rows.parquet, row group 0: it points to" in str(columns)
-    huge = replace(plain, row_groups=tuple(replace(group, bytes=2**40) for group in plain.row_groups))
+    huge = replace(plain, row_groups=collect_row_groups(replace(group, bytes=2**40) for group in plain.row_groups))
     (columns,) = read_all(huge)
     assert "its pages are 1099511627776 bytes" in str(columns)
 

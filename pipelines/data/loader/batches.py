@@ -1,7 +1,6 @@
 """Assembles batches: decodes the windows of an epoch in threads, ahead of their use and within a limit on memory, and copies their rows
 into tensors of several whole batches."""
 
-from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext
@@ -16,6 +15,9 @@ from pipelines.data.loader.blocks import NUMBERS, Block, Buffers, allocate, colu
 from pipelines.data.loader.order import Epoch, RowRuns, Shard
 from pipelines.data.loader.producer import limit_openmp_threads
 from pipelines.data.loader.reader import Reader
+
+CACHE_LOCKS = 256
+"""Locks of the cache's row groups, of which several share one."""
 
 
 @dataclass(frozen=True)
@@ -77,11 +79,11 @@ class Cache:
         self.rows = Buffers().empty(blocks, rows) if device.type == "cpu" else allocate(blocks, rows, device)
         self._first_row = np.cumsum(reader.group_rows) - reader.group_rows
         self._filled = np.zeros(len(reader.groups), bool)
-        self._locks = [Lock() for _ in reader.groups]
+        self._locks = [Lock() for _ in range(CACHE_LOCKS)]
 
     def fill(self, groups: np.ndarray) -> None:
         for number in np.unique(groups).tolist():
-            with self._locks[number]:
+            with self._locks[number % CACHE_LOCKS]:
                 if not self._filled[number]:
                     start, rows = int(self._first_row[number]), int(self._reader.group_rows[number])
                     self._place(self._reader.read(number), start, rows)
@@ -113,13 +115,15 @@ class Windows:
         self._reader, self._memory, self._shards, self._ahead_bytes = reader, memory, shards, ahead_bytes
         self.row_bytes = reader.row_bytes
         self.blocks, self.for_chunk = memory.blocks, memory.chunk
-        due = []
+        due = [np.zeros((3, 0), np.int64)]
         for number, shard in shards.items():
             first = shard.find(start)[0] if start < shard.rows else len(shard.windows)
-            starts = shard.window_ends - shard.window_rows
-            due += [(int(starts[window]), number, window) for window in range(first, len(shard.windows))]
-        self._due = deque(sorted(due))
-        """The row of a shard that needs a window first, the shard, and the window."""
+            numbers = np.arange(first, len(shard.windows))
+            due.append(np.stack([numbers, np.full_like(numbers, number), (shard.window_ends - shard.window_rows)[first:]]))
+        all_due = np.concatenate(due, axis=1)
+        self._due = all_due[:2, np.lexsort(all_due)]
+        """Windows, and their shards, in the order of the rows of a shard that need them first."""
+        self._launched = 0
         self._waiting_bytes = 0
         self._futures: dict[tuple[int, int], Future[Window]] = {}
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="decode", initializer=memory.prepare_thread)
@@ -139,11 +143,12 @@ class Windows:
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def _launch_ahead(self) -> None:
-        while self._due and self._waiting_bytes < self._ahead_bytes:
+        while self._launched < self._due.shape[1] and self._waiting_bytes < self._ahead_bytes:
             self._launch()
 
     def _launch(self) -> None:
-        _, shard, window = self._due.popleft()
+        window, shard = self._due[:, self._launched].tolist()
+        self._launched += 1
         self._waiting_bytes += self._bytes(shard, window)
         self._futures[shard, window] = self._pool.submit(self._decode, self._shards[shard], window)
 

@@ -86,7 +86,7 @@ class Loader:
     def memory_bound_bytes(self) -> int:
         """Upper bound on memory: the cache, or a window per shard; prefetched batches; buffers of the threads. Without a cache it does not
         depend on the dataset's size."""
-        largest = max(group.stored_rows for group in self._reader.groups) * (self._reader.row_bytes + INDEX_BYTES)
+        largest = int(self._reader.groups.stored_rows.max()) * (self._reader.row_bytes + INDEX_BYTES)
         window = (self.order.window + 1) * largest + PAGE_BYTES
         windows = self._reader.decoded_bytes if self._memory.cache is not None else len(self.owned_shards) * window
         batch_bytes = len(self.owned_shards) * self.order.microbatch * self._reader.row_bytes

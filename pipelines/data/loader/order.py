@@ -14,6 +14,7 @@ Positions are therefore found from prefix sums: no step before s is computed to 
 
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Literal
 
 import numpy as np
@@ -95,6 +96,23 @@ class RowRuns:
     rows: np.ndarray
 
 
+@dataclass(frozen=True)
+class RunWindows:
+    """Consecutive runs that are permuted together, cut out of all runs on demand: of a million row groups there are many."""
+
+    runs: RowRuns
+    first_run: np.ndarray
+    """Number of each window's first run, int64 of shape (windows,), ascending."""
+
+    def __len__(self) -> int:
+        return len(self.first_run)
+
+    def __getitem__(self, window: int) -> RowRuns:
+        first = int(self.first_run[window])
+        end = int(self.first_run[window + 1]) if window + 1 < len(self) else len(self.runs.rows)
+        return RowRuns(*(values[first:end] for values in (self.runs.group, self.runs.start, self.runs.rows)))
+
+
 class Epoch:
     """The order of one epoch over row groups of `group_rows` rows each, shape (row groups,)."""
 
@@ -119,20 +137,18 @@ class Epoch:
         """The sequence of rows that shard `number` visits in this epoch."""
         order, steps = self.order, self.order.full_steps(self.rows)
         arc = steps * order.microbatch
-        windows = _windows(self._arc(number * arc, arc), order.window)
+        arcs = [self._arc(number * arc, arc)]
         if order.remainder == "keep":
             rows = order.remainder_rows(self.rows)
             start, stop = number * rows // order.shards, (number + 1) * rows // order.shards
-            windows += _windows(self._arc(order.shards * arc + start, stop - start), order.window)
-        return Shard(self, number, windows)
+            arcs.append(self._arc(order.shards * arc + start, stop - start))
+        return Shard(self, number, _cut_windows(arcs, order.window))
 
     def _arc(self, start: int, rows: int) -> RowRuns:
         """The runs that make up `rows` positions of the rotated circle from `start` on."""
         first = (start + self._offset) % max(self.rows, 1)
         spans = [(first, min(first + rows, self.rows)), (0, max(first + rows - self.rows, 0))]
-        runs = [self._runs(begin, end) for begin, end in spans if end > begin]
-        empty = np.zeros(0, np.int64)
-        return RowRuns(*(np.concatenate([empty, *(getattr(run, name) for run in runs)]) for name in ("group", "start", "rows")))
+        return _join_runs([self._runs(begin, end) for begin, end in spans if end > begin])
 
     def _runs(self, begin: int, end: int) -> RowRuns:
         """The runs between two positions of the unrotated circle, begin < end."""
@@ -147,12 +163,12 @@ class Epoch:
 
 
 class Shard:
-    """One shard's rows in one epoch, as windows: consecutive runs that are permuted together."""
+    """One shard's rows in one epoch, as windows."""
 
-    def __init__(self, epoch: Epoch, number: int, windows: list[RowRuns]) -> None:
+    def __init__(self, epoch: Epoch, number: int, windows: RunWindows) -> None:
         self.windows = windows
         self._epoch, self._number = epoch, number
-        self.window_rows = np.array([int(window.rows.sum()) for window in windows], np.int64)
+        self.window_rows = np.add.reduceat(windows.runs.rows, windows.first_run) if len(windows) else np.zeros(0, np.int64)
         self.window_ends = np.cumsum(self.window_rows)
         self.rows = int(self.window_rows.sum())
 
@@ -186,9 +202,15 @@ def _cut_slices(group_rows: np.ndarray, shards: int) -> RowRuns:
     return RowRuns(group[rows > 0], start[rows > 0], rows[rows > 0])
 
 
-def _windows(runs: RowRuns, window: int) -> list[RowRuns]:
-    starts = range(0, len(runs.rows), window)
-    return [RowRuns(*(values[at : at + window] for values in (runs.group, runs.start, runs.rows))) for at in starts]
+def _cut_windows(arcs: list[RowRuns], window: int) -> RunWindows:
+    """RunWindows of so many runs of each arc; the last one of an arc may have fewer."""
+    ends = np.cumsum([0, *(len(arc.rows) for arc in arcs)])
+    return RunWindows(_join_runs(arcs), np.concatenate([np.arange(first, end, window) for first, end in pairwise(ends.tolist())]))
+
+
+def _join_runs(pieces: list[RowRuns]) -> RowRuns:
+    empty = np.zeros(0, np.int64)
+    return RowRuns(*(np.concatenate([empty, *(getattr(piece, name) for piece in pieces)]) for name in ("group", "start", "rows")))
 
 
 def row_keys(seed: int, epoch: int) -> tuple[int, int]:

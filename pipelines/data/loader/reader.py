@@ -36,7 +36,7 @@ class Reader:
         if not self.groups:
             raise DatasetError(f"{version.root} has no rows in split {split}; give it a share in dataset.split and run jobs/etl.py again")
         self.columns = version.columns
-        self.group_rows = np.array([group.rows for group in self.groups], np.int64)
+        self.group_rows = self.groups.rows
         self.row_bytes = sum(column.row_bytes for column in self.columns)
         self._version = version
         self._footers: OrderedDict[str, pq.FileMetaData] = OrderedDict()

@@ -74,7 +74,7 @@ class CellTable(FileTable[CellSettings]):
     def files(self) -> list[File]:
         return self.select(find(self.settings.path))
 
-    def state(self) -> tuple[SourceFile, ...]:
+    def state(self) -> Sequence[SourceFile]:
         return stats(self.select(find(self.settings.path)))
 
     def empty(self, spark: SparkSession) -> DataFrame:
@@ -92,7 +92,7 @@ class CellTable(FileTable[CellSettings]):
         rows = distribute(spark, work, partial(_read, self.reader, self.schema, arrow), schema)
         return Rows(rows.withColumnRenamed(FILE, self.settings.file_column) if file else rows, None, ranges)
 
-    def identity_lines(self, files: tuple[SourceFile, ...], statements: Collection[str]) -> Iterator[str]:
+    def identity_lines(self, files: Sequence[SourceFile], statements: Collection[str]) -> Iterator[str]:
         yield from self.content_lines(files, with_names=bool(self.settings.file_column))
 
 

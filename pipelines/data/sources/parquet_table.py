@@ -153,7 +153,7 @@ class Parquet(SparkFiles):
     def damage(self, spark: SparkSession) -> str:
         return parquet_footers.damage(spark, [file.path for file in files.find(self.settings.paths)])
 
-    def identity_lines(self, files: tuple[SourceFile, ...], statements: Collection[str]) -> Iterator[str]:
+    def identity_lines(self, files: Sequence[SourceFile], statements: Collection[str]) -> Iterator[str]:
         """Checksums with the folders that make columns, and with names if a statement reads them."""
         yield from self.content_lines(files, bool(self.settings.file_column) or any("_metadata" in sql.lower() for sql in statements))
 

@@ -18,14 +18,20 @@ import pyarrow as pa
 from pyarrow.fs import FileSystem, FileType
 
 from pipelines.data.versions import storage
+from pipelines.data.versions.checked_tables import write_table
 from pipelines.data.versions.manifest import Manifest, check_balance, parse_manifest
 from pipelines.data.versions.parts import ROW_GROUPS, RowGroup
-from pipelines.data.versions.raw_inputs import RAW_ROWS, Sources, source_summaries, write_sources, write_table
+from pipelines.data.versions.raw_inputs import RAW_ROWS, Sources
+from pipelines.data.versions.row_groups import BATCH_ROWS, PART_COLUMNS, RowGroups, collect_row_groups, compact, join_row_groups
 from pipelines.data.versions.row_keys import KEYS
 from pipelines.data.versions.rows_digest import MODULUS
+from pipelines.data.versions.source_files import source_summaries, write_sources
 from pipelines.errors import DatasetError
 
-REPORT_SCHEMA = "report string"
+_SPARK_TYPES = {pa.string(): "string", pa.int64(): "bigint"}
+_ROW_GROUP = ", ".join(f"{field.name}: {_SPARK_TYPES[field.type]}" for field in ROW_GROUPS)
+REPORT_SCHEMA = f"report string, row_groups array<struct<{_ROW_GROUP}>>"
+"""What a task returns: JSON, and the row groups that it wrote as Arrow, of which there may be a million in all."""
 log = logging.getLogger(__name__)
 DEBRIS_AGE_SECONDS = 24 * 3600
 FOLDERS, FILES = ("data", "quarantine", RAW_ROWS, KEYS), ("row_groups", "sources")
@@ -51,7 +57,7 @@ class Attempt:
 class Report:
     """The rows and files that one task wrote, or all tasks."""
 
-    row_groups: list[RowGroup] = field(default_factory=list)
+    row_groups: Sequence[RowGroup] = field(default_factory=list)
     refused: Counter[str] = field(default_factory=Counter)
     """Rows by reason."""
     samples: dict[str, str] = field(default_factory=dict)
@@ -84,8 +90,9 @@ class Report:
         self.samples[reason] = min(record, self.samples.get(reason, record))
 
     def add(self, other: "Report") -> None:
-        self.row_groups += other.row_groups
-        self.quarantine += other.quarantine
+        if other.row_groups:
+            self.row_groups = join_row_groups([collect_row_groups(groups) for groups in (self.row_groups, other.row_groups)])
+        self.quarantine.update(other.quarantine)  # unlike +=, which looks at all files again for each task
         self.side_files += other.side_files
         for split, total in other.row_sums.items():
             self.add_rows(split, total)
@@ -99,18 +106,25 @@ class Report:
 
     def to_batch(self) -> pa.RecordBatch:
         """The report as the one row that a task returns, of REPORT_SCHEMA."""
-        values = vars(self) | {"row_groups": [asdict(group) for group in self.row_groups]}
-        return pa.RecordBatch.from_pydict({"report": [json.dumps(values)]})
+        values = {name: value for name, value in vars(self).items() if name != "row_groups"}
+        kinds = pa.list_(pa.struct(list(ROW_GROUPS)))
+        return pa.record_batch(
+            {"report": [json.dumps(values)], "row_groups": pa.array([[asdict(group) for group in self.row_groups]], kinds)}
+        )
 
 
-def merge_reports(texts: list[str]) -> Report:
-    """Merge the collected rows of REPORT_SCHEMA into one report."""
+def merge_reports(rows: pa.Table) -> Report:
+    """Merge the collected rows of REPORT_SCHEMA, or those without row groups, into one report."""
     report = Report()
-    for text in texts:
+    for text in rows["report"].to_pylist():
         values = json.loads(text)
-        groups = [RowGroup(**group) for group in values["row_groups"]]
-        counts = {name: Counter(values[name]) for name in ("refused", "quarantine")}
-        report.add(Report(**{**values, **counts, "row_groups": groups}))
+        report.add(Report(**{**values, **{name: Counter(values[name]) for name in ("refused", "quarantine")}}))
+    if "row_groups" in rows.column_names:
+        flat = rows["row_groups"].combine_chunks().flatten()
+        batch = pa.RecordBatch.from_arrays(
+            [values.cast(kind.type) for values, kind in zip(flat.flatten(), ROW_GROUPS, strict=True)], schema=ROW_GROUPS
+        )
+        report.row_groups = RowGroups(compact(pa.Table.from_batches([batch]).to_batches(BATCH_ROWS), len(batch)))
     return report
 
 
@@ -130,11 +144,11 @@ def commit(
     of; all paths are relative to `root`. Raises DatasetError if rows do not balance, or if an earlier manifest has the same inputs and
     another content."""
     quarantine = quarantine or {}
+    groups = collect_row_groups(row_groups)
     if manifest.balance:
-        check_balance(manifest.balance, sum(group.rows for group in row_groups), sum(quarantine.values()))
-    remove_unnamed(filesystem, root, manifest.attempt, {*quarantine, *side_files, *(group.file for group in row_groups)})
-    index = pa.Table.from_pylist([asdict(group) for group in row_groups], schema=ROW_GROUPS)
-    checksum = write_table(filesystem, row_groups_path(root, manifest.attempt), index)
+        check_balance(manifest.balance, int(groups.rows.sum()), sum(quarantine.values()))
+    remove_unnamed(filesystem, root, manifest.attempt, {*quarantine, *side_files, *groups.files})
+    checksum = write_table(filesystem, row_groups_path(root, manifest.attempt), ROW_GROUPS, groups.batches(), PART_COLUMNS)
     manifest = manifest.model_copy(update={"row_groups_checksum": checksum})
     if sources:
         checksum = write_sources(filesystem, sources_path(root, manifest.attempt), sources)
@@ -193,14 +207,16 @@ def remove_dead_attempts(filesystem: FileSystem, root: str, committed: str) -> N
     """Remove the files of attempts other than the committed one that have not been written to for a day. Folders on an object store have no
     time of their own, and do not count."""
     newest: dict[str, float] = {}
-    for entry in storage.entries(filesystem, root, recursive=True):
-        top = entry.path.removeprefix(root).lstrip("/").split("/")[0]
-        kind, _, attempt = top.removesuffix(".parquet").partition("-")
-        if kind in (*FOLDERS, *FILES) and attempt and (entry.is_file or entry.mtime):
-            written = entry.mtime.timestamp() if entry.mtime else time.time()
-            newest[attempt] = max(newest.get(attempt, 0.0), written)
+    for entry in storage.entries(filesystem, root):
+        kind, _, attempt = entry.base_name.removesuffix(".parquet").partition("-")
+        if kind not in (*FOLDERS, *FILES) or not attempt or attempt == committed:
+            continue  # a committed attempt may have a hundred thousand files, which nobody needs to list
+        for file in [entry, *([] if entry.is_file else storage.entries(filesystem, entry.path, recursive=True))]:
+            if file.is_file or file.mtime:
+                written = file.mtime.timestamp() if file.mtime else time.time()
+                newest[attempt] = max(newest.get(attempt, 0.0), written)
     for attempt, written in newest.items():
-        if attempt != committed and time.time() - written > DEBRIS_AGE_SECONDS:
+        if time.time() - written > DEBRIS_AGE_SECONDS:
             remove_attempt(filesystem, root, attempt)
 
 

@@ -5,17 +5,21 @@ in memory whose test split is one fold, whose validation split is the next one, 
 the test is the last of the three, and later folds are left out. Its row groups are those of the files: each split has them all, with the
 number of its rows in each."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from pyarrow.fs import FileSystem
 
 from pipelines.config import Config
 from pipelines.data.versions.manifest import SPLITS, Folds, split_summaries
 from pipelines.data.versions.parts import RowGroup
+from pipelines.data.versions.row_groups import Columns, RowGroups, as_arrow, as_numpy
 from pipelines.data.versions.schema import TensorColumn
-from pipelines.data.versions.versions import Version, open_version, read_stored_columns
+from pipelines.data.versions.versions import Version, open_version, read_columns_by_file
 from pipelines.errors import DatasetError
 
 
@@ -37,6 +41,48 @@ class FoldRowGroup(RowGroup):
         if len(selected) != self.rows:
             raise DatasetError(f"it has {len(selected)} rows of folds {list(self.folds)}, and {self.rows} when the version was opened")
         return {name: values[selected] for name, values in columns.items()}
+
+
+class FoldRowGroups(RowGroups):
+    """Row groups that each split has a share of; the index of the version has each of them once."""
+
+    def __init__(self, columns: Columns, fold_column: str, folds: Mapping[str, tuple[int, ...]], selection: tuple[Any, ...] = ()) -> None:
+        """`columns` have the rows of the folds as `rows`, and those in the file as `stored_rows`. `folds` are those of each split, and
+        `selection` the arguments of `select_row_groups`, by which they are selected again from a pickle."""
+        super().__init__(columns)
+        self._fold_column, self._folds, self._selection = fold_column, folds, selection
+
+    @cached_property
+    def stored_rows(self) -> np.ndarray:
+        return self._numbers("stored_rows")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (select_row_groups, self._selection) if self._selection else (FoldRowGroups, (self.columns, self._fold_column, self._folds))
+
+    def _row_group(self, values: dict[str, Any], number: int) -> FoldRowGroup:
+        stored_rows, folds = int(self.stored_rows[number]), self._folds[values["split"]]
+        return FoldRowGroup(**values, rows_in_file=stored_rows, fold_column=self._fold_column, folds=folds)
+
+    def _like(self, own: pa.Table) -> "FoldRowGroups":
+        return FoldRowGroups(Columns(self.columns.parts, own), self._fold_column, self._folds)
+
+
+def select_row_groups(
+    groups: RowGroups, fold_column: str, folds: Mapping[str, tuple[int, ...]], rows: Mapping[str, np.ndarray]
+) -> FoldRowGroups:
+    """For each split those row groups that have rows of its folds. `rows` are those of each row group, by split, shape (row groups,)."""
+    parts, own = [], []
+    names = groups.columns.parts.column_names
+    for number, split in enumerate(folds):
+        stored = groups.columns
+        parts.append(stored.parts.set_column(names.index("split"), "split", pa.array([split] * len(stored.parts), pa.string())))
+        places = as_arrow(as_numpy(stored.own["place"]) + np.int32(number * len(stored.parts)))
+        columns = dict(zip(stored.own.column_names, stored.own.columns, strict=True))
+        columns |= {"place": places, "rows": as_arrow(rows[split].astype(np.int64)), "stored_rows": stored.own["rows"]}
+        of_split = pa.table(columns)
+        own.append(of_split if (rows[split] > 0).all() else of_split.filter(pa.array(rows[split] > 0)))
+    selection = groups, fold_column, folds, {split: counts.astype(np.int32) for split, counts in rows.items()}
+    return FoldRowGroups(Columns(pa.concat_tables(parts), pa.concat_tables(own)), fold_column, folds, selection)
 
 
 def fold_splits(folds: int, fold: int) -> dict[str, tuple[int, ...]]:
@@ -74,16 +120,14 @@ def select_fold(version: Version, training: int) -> Version:
     assert folds is not None, "the config has folds, which is part of the identity of a version"
     column, by_split = training_splits(folds, training)
     tensor_column = version.manifest.encoders[column].column
-    values = read_stored_columns(version.filesystem, version.root, version.row_groups, [tensor_column])
-    groups = [
-        FoldRowGroup(**{**vars(group), "split": split, "rows": rows}, rows_in_file=group.rows, fold_column=column, folds=numbers)
-        for split, numbers in by_split.items()
-        for group, arrays in zip(version.row_groups, values, strict=True)
-        if (rows := int(np.isin(arrays[column], numbers).sum()))
-    ]
+    rows = {split: np.zeros(len(version.row_groups), np.int32) for split in by_split}
+    for places, values in read_columns_by_file(version.filesystem, version.root, version.row_groups, [tensor_column]):
+        for split, numbers in by_split.items():
+            rows[split][places] = [np.isin(arrays[column], numbers).sum() for arrays in values]
+    groups = select_row_groups(version.row_groups, column, by_split, rows)
     splits = split_summaries(version.manifest.encoders, groups)
     update = {"splits": splits, "folds": folds.model_copy(update={"selected": training})}
-    return replace(version, manifest=version.manifest.model_copy(update=update), row_groups=tuple(groups))
+    return replace(version, manifest=version.manifest.model_copy(update=update), row_groups=groups)
 
 
 def open_fold(config: Config) -> Version:
@@ -96,9 +140,9 @@ def count_folds(
     filesystem: FileSystem, root: str, groups: Sequence[RowGroup], columns: Sequence[TensorColumn], folds: int, by_time: bool = False
 ) -> Folds:
     """Count the rows of each fold in files that have been written. `columns` have the fold of each row, one for each repeat."""
-    values = read_stored_columns(filesystem, root, groups, columns)
-    counts = {
-        column.name: sum((np.bincount(arrays[column.name], minlength=folds + 1)[1:] for arrays in values), np.zeros(folds, np.int64))
-        for column in columns
-    }
+    counts = {column.name: np.zeros(folds, np.int64) for column in columns}
+    for _, values in read_columns_by_file(filesystem, root, groups, columns):
+        for arrays in values:
+            for name in counts:
+                counts[name] += np.bincount(arrays[name], minlength=folds + 1)[1:]
     return Folds(rows={name: tuple(rows.tolist()) for name, rows in counts.items()}, by_time=by_time)

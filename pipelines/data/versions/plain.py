@@ -15,6 +15,7 @@ from pipelines.data.versions import storage
 from pipelines.data.versions.commit import commit
 from pipelines.data.versions.manifest import SPLITS, FittedEncoder, Manifest, content_digest, split_summaries, tensor_columns
 from pipelines.data.versions.parts import RowGroup, checksum, write_part
+from pipelines.data.versions.row_groups import collect_row_groups
 from pipelines.data.versions.schema import TensorColumn, arrow_schema, from_numpy, schema_to_text
 from pipelines.data.versions.versions import Version, open_version
 from pipelines.errors import ConfigError, CorruptError, DatasetError
@@ -58,7 +59,7 @@ def open_parquet(path: str, target: str, split: str = "train", classes: int | No
         for name, encoder in identity_encoders(columns).items()
     }  # with the state that a served model needs: integers and float64 stay what they are
     raw_schema = schema_to_text(pa.schema([field.remove_metadata() for field in schema]))
-    return Version(filesystem, root, _describe("plain", encoders, groups, raw_schema=raw_schema), tuple(groups))
+    return Version(filesystem, root, _describe("plain", encoders, groups, raw_schema=raw_schema), collect_row_groups(groups))
 
 
 def identity_encoders(columns: tuple[TensorColumn, ...]) -> dict[str, FittedEncoder]:

@@ -2,13 +2,11 @@
 encoded. Nothing of them enters a version's digest.
 
 There may be millions of files, so the manifest, which is part of every model, has only a summary of each table, and the checksum of the
-list. Rows are kept of validation and test, for whoever looks at single rows of an evaluation: in rows-<attempt>/split=…/, one file for
-each part and in the order of its rows."""
+list, which `source_files` writes. Rows are kept of validation and test, for whoever looks at single rows of an evaluation: in
+rows-<attempt>/split=…/, one file for each part and in the order of its rows."""
 
-import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from hashlib import sha256
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -16,11 +14,7 @@ import pyarrow.parquet as pq
 from pyarrow.fs import FileSystem
 
 from pipelines.data.versions import storage
-from pipelines.data.versions.manifest import DAMAGED, SourceSummary
-from pipelines.data.versions.storage import checksum
-from pipelines.errors import CorruptError
 
-_SOURCES_SCHEMA = pa.schema({"table": pa.string(), "path": pa.string(), "bytes": pa.int64(), "checksum": pa.string()})
 RAW_ROWS = "rows"
 """Prefix of the folder of raw rows; a hyphen and the attempt's name follow."""
 MOST_ROWS = 1_000_000
@@ -35,33 +29,6 @@ def side_file(part: str, prefix: str) -> str:
     return "/".join([*folders, f"{prefix}-{attempt.partition('-')[2]}", split, name])
 
 
-def write_table(filesystem: FileSystem, path: str, table: pa.Table) -> str:
-    """Write the file `path` and return its checksum, for the manifest."""
-    sink = pa.BufferOutputStream()
-    pq.write_table(table, sink)
-    content = sink.getvalue()
-    with storage.store_errors(path), filesystem.open_output_stream(path) as stream:
-        stream.write(content)
-    return checksum(content)
-
-
-def read_table(filesystem: FileSystem, path: str, schema: pa.Schema, expected_checksum: str) -> pa.Table:
-    """The table in the file `path`. Raises CorruptError if it has another checksum, another schema, or NULLs."""
-    content = storage.read(filesystem, path)
-    if content is None:
-        raise CorruptError(f"{path} is missing; {DAMAGED}")
-    if (actual_checksum := checksum(content)) != expected_checksum:
-        raise CorruptError(f"{path} has {actual_checksum[:19]}; the manifest says {expected_checksum[:19] or 'nothing'}; {DAMAGED}")
-    try:
-        # In this thread: one of Arrow's that lets go of `content` while the interpreter ends would abort the process.
-        table = pq.ParquetFile(pa.BufferReader(content)).read(use_threads=False)
-    except (OSError, ValueError, pa.ArrowException) as error:
-        raise CorruptError(f"{path}: {error}; {DAMAGED}") from error
-    if not table.schema.equals(schema) or any(column.null_count for column in table.columns):
-        raise CorruptError(f"{path} has other columns than {', '.join(schema.names)}, or NULLs in them; {DAMAGED}")
-    return table
-
-
 @dataclass(frozen=True, order=True)
 class SourceFile:
     """One file of a raw table when it was read."""
@@ -72,32 +39,8 @@ class SourceFile:
     """`sha256:…` of its bytes, or `stat:…` of size and modification time."""
 
 
-Sources = dict[str, tuple[SourceFile, ...]]
+Sources = dict[str, Sequence[SourceFile]]
 """Files by table."""
-
-
-def source_summaries(sources: Sources) -> dict[str, SourceSummary]:
-    """The summary of each table, for the manifest."""
-    summaries = {}
-    for table, files in sources.items():
-        digest = sha256()
-        for file in sorted(files):  # by path, which may contain any character: each file is hashed as a line of JSON
-            digest.update(json.dumps([file.path, file.bytes, file.checksum]).encode() + b"\n")
-        summaries[table] = SourceSummary(files=len(files), bytes=sum(file.bytes for file in files), digest=digest.hexdigest())
-    return summaries
-
-
-def write_sources(filesystem: FileSystem, path: str, sources: Sources) -> str:
-    rows = [{"table": table, **asdict(file)} for table, files in sources.items() for file in files]
-    return write_table(filesystem, path, pa.Table.from_pylist(rows, schema=_SOURCES_SCHEMA))
-
-
-def read_sources(filesystem: FileSystem, path: str, expected_checksum: str) -> Sources:
-    """The tables that have files. Raises CorruptError if the file's checksum is not `expected_checksum`."""
-    sources: dict[str, list[SourceFile]] = {}
-    for row in read_table(filesystem, path, _SOURCES_SCHEMA, expected_checksum).to_pylist():
-        sources.setdefault(row.pop("table"), []).append(SourceFile(**row))
-    return {table: tuple(files) for table, files in sources.items()}
 
 
 def write_raw_rows(filesystem: FileSystem, path: str, rows: pa.Table) -> None:

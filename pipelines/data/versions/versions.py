@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,11 +15,14 @@ from pyarrow.fs import FileSystem
 
 from pipelines.config.messages.validation_errors import show_value
 from pipelines.data.versions import storage
+from pipelines.data.versions.checked_tables import open_table
 from pipelines.data.versions.commit import read_manifest, row_groups_path, sources_path
 from pipelines.data.versions.manifest import DAMAGED, RESTORE, SPLITS, Manifest, content_digest
 from pipelines.data.versions.parts import ROW_GROUPS, RowGroup
-from pipelines.data.versions.raw_inputs import Sources, read_sources, read_table
+from pipelines.data.versions.raw_inputs import Sources
+from pipelines.data.versions.row_groups import Columns, RowGroups, compact
 from pipelines.data.versions.schema import TensorColumn, to_numpy
+from pipelines.data.versions.source_files import read_sources
 from pipelines.errors import CorruptError, DatasetError, OutdatedError
 
 ABSENT = "nothing"
@@ -35,7 +39,8 @@ class Version:
     root: str
     """Folder of the version on that file system."""
     manifest: Manifest
-    row_groups: tuple[RowGroup, ...]
+    row_groups: RowGroups
+    """All of them, in the order of the index. A large index does not travel in the pickle: workers read it again, by its path."""
 
     @property
     def columns(self) -> tuple[TensorColumn, ...]:
@@ -45,24 +50,24 @@ class Version:
     def digest(self) -> str:
         return self.manifest.digest
 
-    def split_row_groups(self, split: str) -> tuple[RowGroup, ...]:
+    def split_row_groups(self, split: str) -> RowGroups:
         """The split's row groups in (part, index) order, which is the order of positions."""
-        groups = (group for group in self.row_groups if group.split == split)
-        return tuple(sorted(groups, key=lambda group: (group.part, group.index)))
+        return self.row_groups.select_split(split)
 
     def parts(self, split: str) -> list[str]:
         """The files of the split's parts in their order, relative to the version."""
-        return list(dict.fromkeys(group.file for group in self.split_row_groups(split)))
+        return self.split_row_groups(split).files
 
     def groups_by_part(self) -> dict[str, tuple[RowGroup, ...]]:
         """The row groups of each part, by its file, both in the order of positions."""
-        parts: dict[str, tuple[RowGroup, ...]] = {}
-        for group in (group for split in SPLITS for group in self.split_row_groups(split)):
-            parts[group.file] = (*parts.get(group.file, ()), group)
-        return parts
+        parts: dict[str, list[RowGroup]] = {}
+        for split in SPLITS:
+            for group in self.split_row_groups(split):
+                parts.setdefault(group.file, []).append(group)
+        return {file: tuple(groups) for file, groups in parts.items()}
 
     def rows(self, split: str) -> int:
-        return sum(group.rows for group in self.row_groups if group.split == split)
+        return int(self.row_groups.select_split(split).rows.sum())
 
     def sources(self) -> Sources:
         """List the raw files, by table; none if the version was made without ETL. Raises CorruptError if their list is gone or altered."""
@@ -122,21 +127,26 @@ def confirmation_time(filesystem: FileSystem, root: str, created: datetime) -> i
     return max(int(created.timestamp() * 1e9), *(int(time) for time in times if time.isdecimal()), 0)
 
 
-def _read_row_groups(filesystem: FileSystem, root: str, manifest: Manifest) -> tuple[RowGroup, ...]:
+def _read_row_groups(filesystem: FileSystem, root: str, manifest: Manifest) -> RowGroups:
     """The row groups of a version. Raises CorruptError unless they match the manifest's digest."""
     path = row_groups_path(root, manifest.attempt)
-    table = read_table(filesystem, path, ROW_GROUPS, manifest.row_groups_checksum)
-    groups = tuple(RowGroup(**row) for row in table.to_pylist())
-    if strange := {group.split for group in groups} - {*SPLITS}:
+    read = partial(_read_columns, filesystem, path, manifest.row_groups_checksum)
+    groups = RowGroups(read(), read)
+    if strange := groups.splits - {*SPLITS}:
         raise CorruptError(f"{path} has the split {strange.pop()!r}; there are {', '.join(SPLITS)}; {DAMAGED}")
     digest = content_digest(manifest.encoders, groups)
     if digest != manifest.digest:
         raise CorruptError(f"{path} has digest {digest[:12]}; the manifest says {manifest.digest[:12]}; {DAMAGED}")
     for split, summary in manifest.splits.items():
-        rows = sum(group.rows for group in groups if group.split == split)
+        rows = int(groups.select_split(split).rows.sum())
         if rows != summary.rows:
             raise CorruptError(f"{path} has {rows} rows in {split}; the manifest says {summary.rows}; {DAMAGED}")
     return groups
+
+
+def _read_columns(filesystem: FileSystem, path: str, checksum: str) -> Columns:
+    with open_table(filesystem, path, ROW_GROUPS, checksum) as (rows, batches):
+        return compact(batches, rows)
 
 
 def _differences(identity: dict[str, Any], expected: dict[str, Any]) -> str:
@@ -182,14 +192,21 @@ def read_stored_columns(
 ) -> list[dict[str, np.ndarray]]:
     """These columns of the stored rows of each row group, shape (stored_rows, *column.shape), by name. Raises CorruptError if a file is
     gone or has other rows than the manifest says."""
-    places: dict[str, list[int]] = {}
-    for place, group in enumerate(groups):
-        places.setdefault(group.file, []).append(place)
     values: dict[int, dict[str, np.ndarray]] = {}
-    for file, places_in_file in places.items():
-        arrays = _read_file(filesystem, storage.part_path(root, file), [groups[place] for place in places_in_file], columns)
-        values.update(zip(places_in_file, arrays, strict=True))
+    for places, arrays in read_columns_by_file(filesystem, root, groups, columns):
+        values.update(zip(places, arrays, strict=True))
     return [values[place] for place in range(len(groups))]
+
+
+def read_columns_by_file(
+    filesystem: FileSystem, root: str, groups: Sequence[RowGroup], columns: Sequence[TensorColumn]
+) -> Iterator[tuple[list[int], list[dict[str, np.ndarray]]]]:
+    """The same, file by file, for whoever keeps less than the values: the places in `groups`, and the columns of each."""
+    places_by_file: dict[str, list[int]] = {}
+    for place, group in enumerate(groups):
+        places_by_file.setdefault(group.file, []).append(place)
+    for file, places in places_by_file.items():
+        yield places, _read_file(filesystem, storage.part_path(root, file), [groups[place] for place in places], columns)
 
 
 def _read_file(

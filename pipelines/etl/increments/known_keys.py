@@ -1,12 +1,13 @@
 """Keeps keys unique over the rows of a parent and those that came since, by the hashes of keys that stand beside the parts."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyarrow.fs import FileSystem
 from pyspark import Broadcast
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -75,14 +76,14 @@ def _new_wins(joined: pa.Table) -> np.ndarray:
 def _known_keys(spark: SparkSession, rows: np.ndarray, parent: Version) -> pa.Table:
     """The keys of the parent that are among `rows`, an int64 array of hashes, with their part and their place in it."""
     wanted = spark.sparkContext.broadcast(np.unique(rows))
-    find = partial(_find_keys, wanted, replace(parent, row_groups=()))
+    find = partial(_find_keys, wanted, parent.filesystem, parent.root)
     work = list(parent.groups_by_part().values()) if len(rows) else []
     columns = f"{', '.join(f'{name} long' for name in COLUMNS)}, part string, place long"
     return distribute(spark, work, find, columns).toArrow()
 
 
-def _find_keys(wanted: Broadcast, parent: Version, groups: tuple[RowGroup, ...]) -> Iterator[pa.RecordBatch]:
-    for part, keys in read_keys(parent.filesystem, parent.root, groups):
+def _find_keys(wanted: Broadcast, filesystem: FileSystem, root: str, groups: tuple[RowGroup, ...]) -> Iterator[pa.RecordBatch]:
+    for part, keys in read_keys(filesystem, root, groups):
         hashes = keys["row"].to_numpy()
         place = np.minimum(np.searchsorted(wanted.value, hashes), len(wanted.value) - 1)
         places = np.flatnonzero(wanted.value[place] == hashes)

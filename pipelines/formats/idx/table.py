@@ -1,7 +1,7 @@
 """IDX files as a table: joined by row number, a column for each file."""
 
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,7 +43,7 @@ class Idx(FileTable[Table]):
         reader = spark.read.format("idx").option("paths", json.dumps(self.paths))
         return Rows((reader.schema(self.settings.ddl) if self.settings.ddl else reader).load())
 
-    def identity_lines(self, files: tuple[SourceFile, ...], statements: Collection[str]) -> Iterator[str]:
+    def identity_lines(self, files: Sequence[SourceFile], statements: Collection[str]) -> Iterator[str]:
         checksum_of = {file.path: file.checksum for file in files}
         yield from (checksum_of[path] for path in self.paths)
 

@@ -17,6 +17,7 @@ from pipelines.data.features.raw import is_list, is_text
 from pipelines.data.versions.data_profile import TEXT_LENGTH, SparkStage, Survey
 from pipelines.data.versions.manifest import SPLITS, Manifest
 from pipelines.data.versions.raw_inputs import SourceFile
+from pipelines.data.versions.source_files import collect_files
 from pipelines.report.data_profile import findings
 from pipelines.report.data_profile.column_profiles import describe_columns, encoders_by_column, name_pieces
 from pipelines.report.data_profile.samples import describe_samples, sample_record
@@ -65,7 +66,7 @@ def describe_data(survey: Survey) -> dict[str, Any]:
 
 
 def _source(table: str, files: Sequence[SourceFile]) -> dict[str, Any]:
-    size = sum(file.bytes for file in files)
+    size = collect_files(files).bytes
     return {"table": table, "files": len(files), "bytes": size, "listed": list(map(asdict, files[:_MOST_FILES]))}
 
 

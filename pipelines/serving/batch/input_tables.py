@@ -77,7 +77,7 @@ class InputTables:
 
     def checksum_files(self, spark: SparkSession) -> Sources:
         """Every table's files with their checksums."""
-        files = {}
+        files: Sources = {}
         for name, table in self.tables.items():
             with table_errors(table):
                 files[name] = table.identity(spark)

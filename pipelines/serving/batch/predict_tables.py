@@ -29,6 +29,7 @@ from pipelines.data.sources.tables import read_tables
 from pipelines.data.versions import storage
 from pipelines.data.versions.commit import Attempt, Report, merge_reports, remove_attempt
 from pipelines.data.versions.raw_inputs import Sources
+from pipelines.data.versions.source_files import collect_files
 from pipelines.data.versions.versions import confirm
 from pipelines.errors import ConfigError, DatasetError
 from pipelines.etl.identity import check_unchanged
@@ -79,7 +80,7 @@ def predict_tables(config: Config, uri: str, inputs: Sequence[str], place: str, 
             check_executors(spark)
         with temporary_cache(spark):
             source = open_input(spark, config, model, names)
-            before = {name: table.state() for name, table in source.tables.items()}
+            before: Sources = {name: table.state() for name, table in source.tables.items()}
             kept_columns = _kept_columns(spark, source, model, keep)
             # Spark copies the archive to each executor before its next task, whatever job that is of. So it lies in the folder of the
             # application, which Spark removes with it, and not in one that is gone before that task.
@@ -205,16 +206,17 @@ def _predict_rows(spark: SparkSession, source: InputTables, model: Model, job: J
     series_rows = check_order(spark.sql(settings.sql), settings.windows) if job.takes == "query" and settings.windows else 0
     rows = source.rows(spark, job.takes)
     suit_columns(rows)
-    weigh_batches(rows, sum(file.bytes for table in source.tables.values() for file in table.state()) / max(tables.rows_parsed, 1))
-    task_rows = rows.mapInArrow(partial(predict_rows, job), WRITTEN).collect()
-    report = merge_reports([row.report for row in task_rows])
+    weigh_batches(rows, sum(collect_files(table.state()).bytes for table in source.tables.values()) / max(tables.rows_parsed, 1))
+    task_rows = rows.mapInArrow(partial(predict_rows, job), WRITTEN).toArrow()
+    report = merge_reports(task_rows)
     check_windows_are_complete(settings.windows, series_rows, report.accepted + report.refused.total())
     report.add(malformed)
     faults = {reason: count for reason, count in report.refused.items() if reason not in model.dropping}
     check_quarantined(report.accepted + sum(faults.values()), faults, settings.max_quarantined, report.samples)
     # Tables count their rows apart from the tasks; a query's rows are counted by the tasks only.
     rows_in = tables.rows_parsed if job.takes == "rows" else report.accepted + report.refused.total()
-    return [(row.file, row.rows) for row in task_rows if row.file], report, tables.rows_parsed, rows_in
+    files = [(row["file"], row["rows"]) for row in task_rows.select(["file", "rows"]).to_pylist() if row["file"]]
+    return files, report, tables.rows_parsed, rows_in
 
 
 def _merge(new: Predictions, base: Predictions) -> Predictions:

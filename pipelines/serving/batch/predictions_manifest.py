@@ -27,7 +27,8 @@ from pipelines.config.section import Section
 from pipelines.data.versions import storage
 from pipelines.data.versions.commit import Attempt, remove_attempt, remove_dead_attempts, remove_unnamed, sources_path
 from pipelines.data.versions.manifest import SourceSummary
-from pipelines.data.versions.raw_inputs import Sources, read_sources, source_summaries, write_sources
+from pipelines.data.versions.raw_inputs import Sources
+from pipelines.data.versions.source_files import read_sources, source_summaries, write_sources
 from pipelines.data.versions.storage import seal, unseal
 from pipelines.data.versions.versions import confirmation_time
 from pipelines.errors import CorruptError, DatasetError

@@ -54,7 +54,7 @@ def example_predictions(subject: Subject, rows: pa.Table) -> list[dict[str, Any]
     """Predictions of the model in MLflow for these rows, as JSON has them."""
     predictor = Predictor(subject.task.settings, subject.queried, subject.network.state_dict(), subject.decision)
     predicted = predictor.predict(rows).to_dict("records")
-    return [{REFUSED: row[REFUSED]} if row[REFUSED] else {name: json_value(value) for name, value in row.items()} for row in predicted]
+    return [{REFUSED: row[REFUSED]} if row[REFUSED] else {str(name): json_value(value) for name, value in row.items()} for row in predicted]
 
 
 def _accepts(readers: Mapping[str, FittedEncoder], field: pa.Field, value: Any) -> bool:

@@ -6,9 +6,11 @@ an installed Python package. Globs are more than Spark's own readers know. Names
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
+from itertools import chain
 from pathlib import Path
 
 import bracex
@@ -20,12 +22,20 @@ from pipelines.data.sources.files.content import PACKAGE, file_errors, inside_pa
 from pipelines.errors import SourceError
 
 MOST_GLOBS = 1_000
+MANY_ENTRIES = 100_000
+"""Files and folders that one process lists sooner than Spark starts a job."""
+LISTING_THREADS = 16
+"""Listings at once, of which each waits for a store."""
 _WILDCARD = re.compile(r"[*?\[{]")
 _FLAGS = glob.GLOBSTAR | glob.DOTGLOB | glob.FORCEUNIX
 # Least and most bytes that a task reads; between these limits a table is divided evenly among all cores.
 TASK_BYTES = (2**20, 64 * 2**20)
 OPEN_BYTES = 32 * 2**10
 """The cost of opening a file, in bytes."""
+
+
+FolderLister = Callable[[list[str]], list[FileInfo] | None]
+"""Lists what lies at any depth below folders, elsewhere than in this process; None if nobody does it now."""
 
 
 def is_glob(path: str) -> bool:
@@ -44,14 +54,16 @@ def matcher(pattern: str, below: bool = True) -> glob.WcMatcher[str]:
     return glob.compile([*globs, *(f"{pattern}/**" for pattern in globs if below)], flags=_FLAGS, limit=0)
 
 
-def entries(filesystem: FileSystem, pattern: str) -> list[FileInfo]:
+def entries(filesystem: FileSystem, pattern: str, list_folders: FolderLister | None = None) -> list[FileInfo]:
     """Files and folders below the glob's root, without those in folders that it cannot match. Raises SourceError for too many braces."""
 
     def below(folder: str, globs: list[tuple[str, ...]]) -> list[FileInfo]:
         """`globs` are the parts of each glob's path below the folder; none are left of one that matches the folder itself."""
         is_deep = any(not parts or parts[0] == "**" for parts in globs)
-        listed = filesystem.get_file_info(FileSelector(folder or "/", allow_not_found=True, recursive=is_deep))
-        for entry in () if is_deep else tuple(listed):
+        if is_deep:
+            return list_tree(filesystem, folder or "/", list_folders)
+        listed = list(filesystem.get_file_info(FileSelector(folder or "/", allow_not_found=True)))
+        for entry in tuple(listed):
             if entry.type == FileType.Directory:
                 remaining = [parts[1:] for parts in globs if _part_matcher(parts[0]).match(entry.base_name)]
                 listed += below(entry.path, remaining) if remaining else []
@@ -74,7 +86,7 @@ def _expand(pattern: str) -> list[str]:
         raise SourceError(f"{pattern}: its braces stand for more than {MOST_GLOBS:,} globs; use * in their place") from error
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class File:
     """A file as it was found. `content.open_file` opens it on any machine."""
 
@@ -96,10 +108,36 @@ class Range:
     stop: int
 
 
-def find(path: str | tuple[str, ...]) -> list[File]:
-    """All files of a table's path or paths, sorted and distinct. Raises SourceError if one of the paths matches none."""
+def list_tree(filesystem: FileSystem, folder: str, list_folders: FolderLister | None = None) -> list[FileInfo]:
+    """All that lies below a folder; nothing if it does not exist. Large trees are listed by `list_folders`.
+
+    The upper levels are listed until there are as many folders as threads, each of which lists one folder at any depth."""
+    with ThreadPoolExecutor(LISTING_THREADS, thread_name_prefix="list") as pool:
+
+        def list_all(folders: list[str], recursive: bool) -> list[FileInfo]:
+            selectors = [FileSelector(place, allow_not_found=True, recursive=recursive) for place in folders]
+            return list(chain.from_iterable(pool.map(filesystem.get_file_info, selectors)))
+
+        listed: list[FileInfo] = []
+        folders = [folder]
+        while 0 < len(folders) < LISTING_THREADS:
+            level = list_all(folders, recursive=False)
+            listed += level
+            folders = [entry.path for entry in level if entry.type == FileType.Directory]
+        while folders:
+            if len(listed) >= MANY_ENTRIES and list_folders is not None and (below := list_folders(folders)) is not None:
+                return listed + below
+            listed += list_all(folders[:LISTING_THREADS], recursive=True)
+            folders = folders[LISTING_THREADS:]
+        return listed
+
+
+def find(path: str | tuple[str, ...], list_folders: Callable[[str], FolderLister] | None = None) -> list[File]:
+    """All files of a table's path or paths, sorted and distinct. `list_folders` gives the lister of large trees on the file system of a
+    path. Raises SourceError if one of the paths matches none."""
+    patterns = [path] if isinstance(path, str) else path
     try:
-        files = {file.path: file for pattern in ([path] if isinstance(path, str) else path) for file in _find(pattern)}
+        files = {file.path: file for pattern in patterns for file in _find(pattern, list_folders(pattern) if list_folders else None)}
     except UnicodeDecodeError as error:
         raise SourceError(f"{path}: a file's name is not UTF-8: {error.object!r}; rename it") from error
     return [files[name] for name in sorted(files)]
@@ -154,7 +192,7 @@ def ranges(files: list[File], range_bytes: int, split: bool = True) -> list[list
     return lists
 
 
-def _find(path: str) -> list[File]:
+def _find(path: str, list_folders: FolderLister | None) -> list[File]:
     if path.startswith(PACKAGE):
         return _package_files(path)
     filesystem, inner = locate(path)
@@ -166,7 +204,7 @@ def _find(path: str) -> list[File]:
             raise SourceError(f"{path}: no such file; give a path that exists")
         is_folder = at.type == FileType.Directory
         root = inner if is_folder else glob_root(inner)
-        below = filesystem.get_file_info(FileSelector(inner, recursive=True)) if is_folder else entries(filesystem, inner)
+        below = list_tree(filesystem, inner, list_folders) if is_folder else entries(filesystem, inner, list_folders)
     matching = matcher("**" if is_folder else inner)
     files = [entry for entry in below if entry.is_file and matching.match(entry.path) and not _is_hidden(entry.path.removeprefix(root))]
     if not files:

@@ -2,7 +2,7 @@
 columns of Spark's binaryFile, such as `path` and `content`."""
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime
 from typing import Self
 
@@ -87,7 +87,7 @@ class BinaryFile(SparkFiles):
             return self._read(spark)
         return spark.createDataFrame([], _COLUMNS)
 
-    def read_checksums(self, spark: SparkSession) -> tuple[SourceFile, ...]:
+    def read_checksums(self, spark: SparkSession) -> Sequence[SourceFile]:
         return checksums_of_pack(self._pack(spark))
 
     def only(self, chosen: list[File]) -> Self:
@@ -102,7 +102,7 @@ class BinaryFile(SparkFiles):
     def rows(self, spark: SparkSession) -> Rows:
         return Rows(rows := self._pack(spark).drop(PACKED_CHECKSUM), rows.count())
 
-    def identity_lines(self, files: tuple[SourceFile, ...], statements: Collection[str]) -> Iterator[str]:
+    def identity_lines(self, files: Sequence[SourceFile], statements: Collection[str]) -> Iterator[str]:
         """Checksums and names, since a row contains its file's path, and the folders that make columns."""
         yield from self.content_lines(files, with_names=True)
 

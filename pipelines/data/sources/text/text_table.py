@@ -7,7 +7,7 @@ All columns are parsed and cached: a query that reads two of five columns must n
 
 import codecs
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from itertools import chain
 from typing import ClassVar, Self
@@ -106,7 +106,7 @@ class TextTable(FileTable[Table]):
         added = [StructField(self.settings.file_column, StringType())] if self.settings.file_column else []
         return spark.createDataFrame([], StructType([*self.record_schema, *self.folder_schema, *added]))
 
-    def read_checksums(self, spark: SparkSession) -> tuple[SourceFile, ...]:
+    def read_checksums(self, spark: SparkSession) -> Sequence[SourceFile]:
         return checksums_of_pack(self._pack(spark)) if self.is_packed else super().read_checksums(spark)
 
     def only(self, chosen: list[File]) -> Self:
@@ -156,7 +156,7 @@ class TextTable(FileTable[Table]):
         work = [[(next(numbers), part) for part in task] for task in tasks]
         return distribute(spark, work, partial(_cut, dialect, examiner, names), columns), ranges
 
-    def identity_lines(self, files: tuple[SourceFile, ...], statements: Collection[str]) -> Iterator[str]:
+    def identity_lines(self, files: Sequence[SourceFile], statements: Collection[str]) -> Iterator[str]:
         """Checksums, with relative names if rows contain them, and with the folders that make columns."""
         yield from self.content_lines(files, with_names=bool(self.settings.file_column))
 
