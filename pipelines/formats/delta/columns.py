@@ -18,11 +18,13 @@ _FILE_ID = b"PARQUET:field_id"
 
 
 def file_column(fields: Sequence[pa.Field], field: T.StructField, mapping: str) -> int | None:
-    """The position among a file's fields of the column that the table calls `field`; None if the file lacks it."""
-    if mapping == "id":
+    """The position among a file's fields of the column that the table calls `field`; None if the file lacks it. Where the table goes by
+    numbers, and the file has none, physical names are right, which the table has as well."""
+    ids = [(known.metadata or {}).get(_FILE_ID) for known in fields]
+    if mapping == "id" and any(ids):
         number = str(field.metadata.get(ID, "")).encode()
-        return next((place for place, known in enumerate(fields) if (known.metadata or {}).get(_FILE_ID) == number), None)
-    name = field.metadata.get(PHYSICAL_NAME, field.name) if mapping == "name" else field.name
+        return ids.index(number) if number in ids else None
+    name = field.name if mapping == "none" else field.metadata.get(PHYSICAL_NAME, field.name)
     names = [known.name for known in fields]
     if name in names:
         return names.index(name)

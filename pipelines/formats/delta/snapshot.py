@@ -1,11 +1,13 @@
 """Plans a version of a Delta table on the driver, with delta-rs: its columns, and its files with the rows that are deleted in each."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import unquote
 
 import numpy as np
 import pyarrow as pa
@@ -21,10 +23,8 @@ from pipelines.formats.delta.settings import parse_moment
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
-READER_FEATURES = {
-    "columnMapping", "deletionVectors", "timestampNtz", "typeWidening", "typeWidening-preview", "v2Checkpoint", "vacuumProtocolCheck",
-}  # fmt: skip
-"""What a table may ask of its readers, and this one does."""
+READER_FEATURES = {"columnMapping", "deletionVectors", "timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"}
+"""What a table may ask of its readers, and delta-rs and this format do."""
 _MAPPING = "delta.columnMapping.mode"
 
 
@@ -118,22 +118,27 @@ def _no_table(place: Place) -> str:
 
 def _load(place: Place, version: int | None, load: Callable[["DeltaTable"], None] = lambda table: None) -> "DeltaTable":
     from deltalake import DeltaTable  # noqa: PLC0415, only who reads Delta Lake has it installed
-    from deltalake.exceptions import DeltaError  # noqa: PLC0415
 
-    try:
+    if "://" not in place.uri and unquote(place.uri) != place.uri:
+        raise SourceError(f"{place.path} has % in its name, which delta-rs decodes as in a URL; rename the folder, or name a link to it")
+    with _log_errors(place):
         table = DeltaTable(place.uri, version=version, storage_options=place.storage_options or None)
         load(table)
-    except (DeltaError, OSError, ValueError) as error:
-        raise SourceError(_unreadable(place, error)) from error
     _check_features(table, place)
     return table
 
 
-def _unreadable(place: Place, error: Exception) -> str:
-    return (
-        f"{place.path}: delta-rs cannot read its log ({' '.join(str(error).split())[:300]}); mend the table, or read it with format: spark "
-        "and source: delta"
-    )
+@contextmanager
+def _log_errors(place: Place) -> Iterator[None]:
+    from deltalake.exceptions import DeltaError  # noqa: PLC0415
+
+    try:
+        yield
+    except (DeltaError, OSError, ValueError) as error:
+        reason = " ".join(str(error).split())[:300]
+        raise SourceError(
+            f"{place.path}: delta-rs cannot read its log ({reason}); mend the table, or read it with format: spark and source: delta"
+        ) from error
 
 
 def _check_features(table: "DeltaTable", place: Place) -> None:
@@ -171,8 +176,9 @@ def _columns(table: "DeltaTable", place: Place) -> tuple[T.StructType, str]:
 
 
 def _data_files(table: "DeltaTable", place: Place) -> list[DataFile]:
-    adds = pa.table(table.get_add_actions())
-    deleted = _deleted_rows(table, place)
+    with _log_errors(place):
+        adds = pa.table(table.get_add_actions())
+        deleted = _deleted_rows(table, place)
     partitions = adds["partition"].to_pylist() if "partition" in adds.column_names else [{}] * len(adds)
     values = (adds[name].to_pylist() for name in ("path", "size_bytes", "num_records"))
     files = [
