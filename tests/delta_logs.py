@@ -56,8 +56,8 @@ def add_file(folder: Path, name: str, rows: pa.Table, path: str = "", data_chang
     return {"add": {**action, **more}}
 
 
-def remove_file(path: str, data_change: bool = True) -> dict[str, Any]:
-    return {"remove": {"path": path, "deletionTimestamp": 0, "dataChange": data_change}}
+def remove_file(path: str, data_change: bool = True, **more: Any) -> dict[str, Any]:
+    return {"remove": {"path": path, "deletionTimestamp": 0, "dataChange": data_change, **more}}
 
 
 def commit(folder: Path, version: int, actions: Iterable[dict[str, Any]], operation: str = "WRITE") -> str:

@@ -4,14 +4,19 @@ https://github.com/delta-io/delta/blob/master/PROTOCOL.md"""
 
 import json
 import re
+from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from itertools import accumulate
 from typing import Any
 
 from pyarrow.fs import FileInfo
 
 from pipelines.data.sources.files.content import file_errors, open_file
+from pipelines.errors import SourceError
 from pipelines.formats.delta.place import LOG, Place
+from pipelines.formats.delta.settings import parse_moment
 
 _COMMIT = re.compile(r"(\d{20})\.json")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\..*")
@@ -45,13 +50,39 @@ class Log:
             return [json.loads(line) for line in stream.read().splitlines() if line.strip()]
 
     def moment(self, version: int) -> datetime:
-        """When a version was committed: what the commit says itself, where its table has `inCommitTimestamp`, or else when its file was
+        """When a version was committed: what its commit says itself, in a table with `inCommitTimestamp`, or else when the file was
         written."""
         milliseconds = commit_info(self.actions(version)).get("inCommitTimestamp")
-        if milliseconds is not None:
-            return datetime.fromtimestamp(milliseconds / 1_000, UTC)
+        return self._written(version) if milliseconds is None else datetime.fromtimestamp(milliseconds / 1_000, UTC)
+
+    def moments(self, versions: Sequence[int]) -> list[datetime]:
+        """When these versions were committed, if commits do not say it: a file may have been written before that of the version before."""
+        written = (self._written(version) for version in versions)
+        return list(accumulate(written, lambda earlier, moment: max(moment, earlier + timedelta(milliseconds=1))))
+
+    def _written(self, version: int) -> datetime:
         modified = self.commits[version].mtime
         return modified if modified.tzinfo else modified.replace(tzinfo=UTC)
+
+
+def version_at(log: Log, timestamp: str) -> int:
+    """The number of the version that was the latest at this moment. Delta-rs takes the first one for a moment before all versions, and does
+    not know the moments that commits say. Raises SourceError if there was none, or if more may come."""
+    moment, place = parse_moment(timestamp), log.place.path
+    if moment > datetime.now(UTC):
+        raise SourceError(f"{place}: timestamp {timestamp} is in the future, when later versions may exist; leave it out for the latest one")
+    versions = sorted(version for version in log.commits if version >= log.first)
+    if "inCommitTimestamp" in commit_info(log.actions(versions[-1])):
+        count = bisect_right(versions, moment, key=log.moment)
+    else:
+        count = bisect_right(log.moments(versions), moment)
+    if not count:
+        first_moment = log.moment(versions[0]).isoformat(timespec="milliseconds")
+        raise SourceError(
+            f"{place} has no version at {timestamp}: the earliest that its log still has, {versions[0]}, is of {first_moment}; give a later "
+            f"timestamp, or version: {versions[0]}"
+        )
+    return versions[count - 1]
 
 
 def list_log(place: Place) -> Log | None:

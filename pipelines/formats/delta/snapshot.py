@@ -1,10 +1,9 @@
 """Plans a version of a Delta table on the driver, with delta-rs: its columns, and its files with the rows that are deleted in each."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import unquote
@@ -13,12 +12,11 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import types as T
 
-from pipelines.config.messages.words import name_list, show_count
+from pipelines.config.messages.words import name_list
 from pipelines.data.sources.files.content import locate
 from pipelines.errors import ConfigError, SourceError
-from pipelines.formats.delta.log import Log, list_log
+from pipelines.formats.delta.log import list_log, version_at
 from pipelines.formats.delta.place import Place
-from pipelines.formats.delta.settings import parse_moment
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -95,7 +93,7 @@ def open_snapshot(path: str, version: int | None = None, timestamp: str = "") ->
     if log is None:
         raise SourceError(_no_table(place))
     if timestamp:
-        version = _version_at(log, timestamp)
+        version = version_at(log, timestamp)
     if version is not None and not log.first <= version <= log.last:
         rule = f"its versions go up to {log.last}" if version > log.last else f"the earliest that its log still has is {log.first}"
         raise SourceError(f"{path} has no version {version}; {rule}, so name one of {log.first} to {log.last}")
@@ -116,14 +114,13 @@ def _no_table(place: Place) -> str:
     return f"{place.path} is no Delta table, since it has no _delta_log with commits; give the folder of a table"
 
 
-def _load(place: Place, version: int | None, load: Callable[["DeltaTable"], None] = lambda table: None) -> "DeltaTable":
+def _load(place: Place, version: int | None) -> "DeltaTable":
     from deltalake import DeltaTable  # noqa: PLC0415, only who reads Delta Lake has it installed
 
     if "://" not in place.uri and unquote(place.uri) != place.uri:
         raise SourceError(f"{place.path} has % in its name, which delta-rs decodes as in a URL; rename the folder, or name a link to it")
     with _log_errors(place):
         table = DeltaTable(place.uri, version=version, storage_options=place.storage_options or None)
-        load(table)
     _check_features(table, place)
     return table
 
@@ -149,21 +146,6 @@ def _check_features(table: "DeltaTable", place: Place) -> None:
         )
 
 
-def _version_at(log: Log, timestamp: str) -> int:
-    """The number of the version that was the latest at this moment. Delta-rs finds it, but takes the first one for an earlier moment."""
-    moment, place = parse_moment(timestamp), log.place.path
-    if moment > datetime.now(UTC):
-        raise SourceError(f"{place}: timestamp {timestamp} is in the future, when later versions may exist; leave it out for the latest one")
-    first = min(version for version in log.commits if version >= log.first)
-    if (first_moment := log.moment(first)) > moment:
-        raise SourceError(
-            f"{place} has no version at {timestamp}: the earliest that its log still has, {first}, is of "
-            f"{first_moment.isoformat(timespec='milliseconds')}; give a later timestamp, or version: {first}"
-        )
-    table = _load(log.place, None, lambda table: table.load_as_version(moment))
-    return table.version()
-
-
 def _columns(table: "DeltaTable", place: Place) -> tuple[T.StructType, str]:
     """The columns as Spark has them, and how files name them. Column mapping counts only if the protocol says so."""
     protocol = table.protocol()
@@ -185,17 +167,16 @@ def _data_files(table: "DeltaTable", place: Place) -> list[DataFile]:
         DataFile(path := place.file(name), name, size, rows, deleted.pop(path, None), partition)
         for name, size, rows, partition in zip(*values, partitions, strict=True)
     ]
-    if deleted:
+    if deleted or len({file.path for file in files}) < len(files):
         raise SourceError(
-            f"{place.path}: {show_count(len(deleted), 'file')} with deleted rows, such as {next(iter(deleted))}, are none of version "
-            f"{table.version()}; read it with format: spark and source: delta"
+            f"{place.path}: the log of version {table.version()} has a file twice, or deleted rows of a file that it has not; mend the table"
         )
     return files
 
 
 def _deleted_rows(table: "DeltaTable", place: Place) -> dict[str, np.ndarray]:
     """Positions of deleted rows by file. Only this call of delta-rs knows deletion vectors: as masks of the rows to keep."""
-    deleted = {}
+    deleted: dict[str, np.ndarray] = {}
     for batch in pa.RecordBatchReader.from_stream(table.deletion_vectors()):
         for path, mask in zip(batch.column(0), batch.column(1), strict=True):
             keep = mask.values.to_numpy(zero_copy_only=False)

@@ -35,8 +35,7 @@ class DeltaLake(RawTable[DeltaLakeTable]):
         snapshot, schema = self.snapshot, table_schema(self.snapshot)
         files = [File(file.path, file.bytes, "") for file in snapshot.files]
         parts = file_parts(snapshot.files, task_bytes(files, spark.sparkContext.defaultParallelism))
-        arrow_schema = to_arrow_schema(schema, timezone=str(spark.conf.get("spark.sql.session.timeZone")))
-        reader = RowReader(snapshot.description, snapshot.columns, snapshot.mapping, arrow_schema)
+        reader = row_reader(snapshot, str(spark.conf.get("spark.sql.session.timeZone")))
         return Rows(distribute(spark, parts, reader, schema), snapshot.rows)
 
     def since(self, spark: SparkSession, earlier: tuple[SourceFile, ...]) -> "DeltaLake | None":
@@ -46,6 +45,12 @@ class DeltaLake(RawTable[DeltaLakeTable]):
         table = DeltaLake(self.name, self.settings)
         table.snapshot = replace(self.snapshot, files=files)
         return table
+
+
+def row_reader(snapshot: Snapshot, time_zone: str) -> RowReader:
+    """Reads the files of a version, as Spark in this time zone takes rows."""
+    schema = to_arrow_schema(table_schema(snapshot), timezone=time_zone)
+    return RowReader(snapshot.description, snapshot.columns, snapshot.mapping, schema)
 
 
 def table_schema(snapshot: Snapshot) -> T.StructType:
