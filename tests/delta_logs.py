@@ -11,6 +11,10 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pipelines.formats.delta.parquet_rows import file_parts
+from pipelines.formats.delta.snapshot import Snapshot
+from pipelines.formats.delta.table import row_reader
+
 Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
 
 
@@ -79,3 +83,9 @@ def z85(data: bytes) -> str:
     data += bytes(-len(data) % 4)
     words = struct.unpack(f">{len(data) // 4}I", data)
     return "".join(Z85[word // 85**place % 85] for word in words for place in (4, 3, 2, 1, 0))
+
+
+def read_rows(snapshot: Snapshot) -> list[dict[str, Any]]:
+    """The rows of a version as a task of Spark reads them."""
+    reader = row_reader(snapshot, "UTC")
+    return [row for parts in file_parts(snapshot.files, 2**20) for batch in reader(parts) for row in batch.to_pylist()]

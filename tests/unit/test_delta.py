@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from delta_logs import add_file, commit, deletion_vector, field, remove_file, table_actions
+from delta_logs import add_file, commit, deletion_vector, field, read_rows, remove_file, table_actions
 from deltalake import DeltaTable, write_deltalake
 from tables import raw_table
 from test_init_tables import draft, features, table_settings
@@ -22,19 +22,13 @@ from pipelines.config.load import parse, with_absolute_paths
 from pipelines.config.source.source import Source
 from pipelines.errors import ConfigError, SourceError
 from pipelines.formats.delta.draft import sample_delta
-from pipelines.formats.delta.parquet_rows import file_parts
-from pipelines.formats.delta.snapshot import Snapshot, open_snapshot
-from pipelines.formats.delta.table import row_reader, table_schema
+from pipelines.formats.delta.snapshot import open_snapshot
+from pipelines.formats.delta.table import table_schema
 from pipelines.init.draft import Request
 from pipelines.init.drafting import draft_config
 
 IDS = pa.table({"id": pa.array(range(10), pa.int64())})
 MOMENT = datetime(2026, 11, 1, tzinfo=UTC)
-
-
-def rows_of(snapshot: Snapshot) -> list[dict[str, Any]]:
-    reader = row_reader(snapshot, "UTC")
-    return [row for parts in file_parts(snapshot.files, 2**20) for batch in reader(parts) for row in batch.to_pylist()]
 
 
 def set_moments(path: Path) -> None:
@@ -93,7 +87,7 @@ def test_a_version_that_is_not_there_is_refused(tmp_path: Path) -> None:
         open_snapshot(path, 1)
     with pytest.raises(SourceError, match="no version at 2026-11-01: the earliest that its log still has, 2, is of 2026-11-03"):
         open_snapshot(path, timestamp="2026-11-01")
-    assert len(rows_of(open_snapshot(path))) == 3
+    assert len(read_rows(open_snapshot(path))) == 3
 
 
 def test_what_is_no_table_is_refused(tmp_path: Path) -> None:
@@ -132,15 +126,19 @@ def test_rows_of_a_file_are_those_that_the_log_counts(tmp_path: Path) -> None:
     (file,) = tmp_path.glob("*.parquet")
     pq.write_table(IDS, file)
     with pytest.raises(SourceError, match=r"has 10 rows, and the log of version 0 of .* says 1; restore the file"):
-        rows_of(open_snapshot(path))
+        read_rows(open_snapshot(path))
     file.write_bytes(b"PAR1")
     with pytest.raises(SourceError, match="cannot be read"):
-        rows_of(open_snapshot(path))
+        read_rows(open_snapshot(path))
 
 
 def test_files_that_are_older_than_the_columns_are_widened(tmp_path: Path) -> None:
     fields = [field("i", "long"), field("d", "double"), field("s", "short"), field("dec", "decimal(20,4)"), field("t", "timestamp_ntz")]
-    nested = {"type": "array", "elementType": {"type": "struct", "fields": [field("x", "long"), field("y", "string")]}, "containsNull": True}
+    nested = {
+        "type": "array",
+        "elementType": {"type": "struct", "fields": [field("x", "long"), field("y", "string")]},
+        "containsNull": True,
+    }
     old = {
         "i": pa.array([1, None], pa.int32()),
         "d": pa.array([1.5, 2], pa.float32()),
@@ -151,7 +149,7 @@ def test_files_that_are_older_than_the_columns_are_widened(tmp_path: Path) -> No
     }
     schema = table_actions(*fields, field("n", nested), field("new", "date"), features=["timestampNtz"])
     path = commit(tmp_path, 0, [*schema, add_file(tmp_path, "old.parquet", pa.table(old))])
-    first, second = rows_of(open_snapshot(path))
+    first, second = read_rows(open_snapshot(path))
     assert first == {
         "i": 1, "d": 1.5, "s": 3, "dec": Decimal("1.0000"), "t": datetime(2020, 2, 29), "n": [{"x": 1, "y": None}, None], "new": None,
     }  # fmt: skip
@@ -172,7 +170,7 @@ def test_files_that_are_older_than_the_columns_are_widened(tmp_path: Path) -> No
 def test_values_that_only_a_conversion_would_fit_are_refused(kind: str, values: pa.Array, message: str, tmp_path: Path) -> None:
     added = add_file(tmp_path, "a.parquet", pa.table({"id": values}))
     with pytest.raises(SourceError, match=message):
-        rows_of(open_snapshot(commit(tmp_path, 0, [*table_actions(field("id", kind)), added])))
+        read_rows(open_snapshot(commit(tmp_path, 0, [*table_actions(field("id", kind)), added])))
 
 
 def test_timestamps_of_96_bits_do_not_overflow(tmp_path: Path) -> None:
@@ -180,14 +178,14 @@ def test_timestamps_of_96_bits_do_not_overflow(tmp_path: Path) -> None:
     far = pa.table({"t": pa.array([datetime(9999, 12, 31), datetime(2022, 1, 1)], pa.timestamp("us"))})
     added = add_file(tmp_path, "a.parquet", far)
     pq.write_table(far, tmp_path / "a.parquet", use_deprecated_int96_timestamps=True)
-    rows = rows_of(open_snapshot(commit(tmp_path, 0, [*table_actions(field("t", "timestamp")), added])))
+    rows = read_rows(open_snapshot(commit(tmp_path, 0, [*table_actions(field("t", "timestamp")), added])))
     assert [row["t"] for row in rows] == [datetime(9999, 12, 31, tzinfo=UTC), datetime(2022, 1, 1, tzinfo=UTC)]
 
 
 def test_a_partition_s_empty_text_is_null_as_the_protocol_says(tmp_path: Path) -> None:
     schema = table_actions(field("id", "long"), field("p", "string"), partitions=["p"])
     files = [add_file(tmp_path, f"{name}.parquet", IDS.slice(0, 1), partitionValues={"p": name}) for name in ("", " ", "null")]
-    rows = rows_of(open_snapshot(commit(tmp_path, 0, [*schema, *files])))
+    rows = read_rows(open_snapshot(commit(tmp_path, 0, [*schema, *files])))
     assert sorted(repr(row["p"]) for row in rows) == ["' '", "'null'", "None"]
 
 
@@ -195,7 +193,7 @@ def test_a_table_without_files_of_columns_has_its_rows(tmp_path: Path) -> None:
     """Of a partition's value, and of a column that no file has yet."""
     schema = table_actions(field("p", "integer"), field("new", "string"), partitions=["p"])
     path = commit(tmp_path, 0, [*schema, add_file(tmp_path, "a.parquet", IDS, partitionValues={"p": "3"})])
-    assert rows_of(open_snapshot(path)) == [{"p": 3, "new": None}] * 10
+    assert read_rows(open_snapshot(path)) == [{"p": 3, "new": None}] * 10
 
 
 def test_every_version_of_a_table_with_deletion_vectors_counts_its_rows(tmp_path: Path) -> None:
@@ -207,7 +205,7 @@ def test_every_version_of_a_table_with_deletion_vectors_counts_its_rows(tmp_path
         commit(tmp_path, version, [remove_file("a.parquet", **old), {"add": {**added["add"], **new}}], "DELETE")
     for version in range(4):
         snapshot = open_snapshot(str(tmp_path), version)
-        rows = rows_of(snapshot)
+        rows = read_rows(snapshot)
         assert snapshot.rows == len(rows) == pa.table(DeltaTable(str(tmp_path), version=version).scan()).num_rows
     assert [row["id"] for row in rows] == [1, 2, 5, 6, 7, 8]
     assert table_schema(snapshot).simpleString() == "struct<id:bigint>"

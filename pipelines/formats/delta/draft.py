@@ -33,8 +33,8 @@ def draft_address(request: Request) -> Draft | None:
 def sample_delta(path: str, version: int | None = None) -> SampledTable:
     """The table as a sample of a version shows it, by default of the latest, without deleted rows. Raises SourceError if it cannot be read
     or is empty."""
-    from pipelines.formats.delta.snapshot import check_deltalake, open_snapshot  # noqa: PLC0415, with what Spark imports
     from pipelines.formats.delta.parquet_rows import FilePart  # noqa: PLC0415
+    from pipelines.formats.delta.snapshot import check_deltalake, open_snapshot  # noqa: PLC0415, with what Spark imports
     from pipelines.formats.delta.table import row_reader  # noqa: PLC0415
 
     check_deltalake(path)

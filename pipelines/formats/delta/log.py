@@ -70,7 +70,9 @@ def version_at(log: Log, timestamp: str) -> int:
     not know the moments that commits say. Raises SourceError if there was none, or if more may come."""
     moment, place = parse_moment(timestamp), log.place.path
     if moment > datetime.now(UTC):
-        raise SourceError(f"{place}: timestamp {timestamp} is in the future, when later versions may exist; leave it out for the latest one")
+        raise SourceError(
+            f"{place}: timestamp {timestamp} is in the future, when later versions may exist; leave it out for the latest one"
+        )
     versions = sorted(version for version in log.commits if version >= log.first)
     if "inCommitTimestamp" in commit_info(log.actions(versions[-1])):
         count = bisect_right(versions, moment, key=log.moment)
@@ -79,8 +81,8 @@ def version_at(log: Log, timestamp: str) -> int:
     if not count:
         first_moment = log.moment(versions[0]).isoformat(timespec="milliseconds")
         raise SourceError(
-            f"{place} has no version at {timestamp}: the earliest that its log still has, {versions[0]}, is of {first_moment}; give a later "
-            f"timestamp, or version: {versions[0]}"
+            f"{place} has no version at {timestamp}: the earliest that its log still has, {versions[0]}, is of {first_moment}; give a "
+            f"later timestamp, or version: {versions[0]}"
         )
     return versions[count - 1]
 

@@ -69,9 +69,7 @@ class RowReader:
         groups = range(metadata.num_row_groups * part.number // part.count, metadata.num_row_groups * (part.number + 1) // part.count)
         position = sum(metadata.row_group(number).num_rows for number in range(groups.start))
         end = position + sum(metadata.row_group(number).num_rows for number in groups)
-        places = {
-            field.name: file_column(fields, field, self.mapping) for field in self.columns if field.name not in part.file.partition
-        }
+        places = {field.name: file_column(fields, field, self.mapping) for field in self.columns if field.name not in part.file.partition}
         names = [fields[place].name for place in places.values() if place is not None]
         group_bytes = sum(metadata.row_group(number).total_byte_size for number in groups)
         batch_rows = min(_BATCH_ROWS, max(1, _BATCH_BYTES * (end - position) // max(group_bytes, 1)))

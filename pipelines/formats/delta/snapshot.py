@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import types as T
 
-from pipelines.config.messages.words import name_list
+from pipelines.config.messages.words import name_list, verb_for
 from pipelines.data.sources.files.content import locate
 from pipelines.errors import ConfigError, SourceError
 from pipelines.formats.delta.log import list_log, version_at
@@ -140,9 +140,10 @@ def _log_errors(place: Place) -> Iterator[None]:
 
 def _check_features(table: "DeltaTable", place: Place) -> None:
     if unknown := sorted({*(table.protocol().reader_features or ())} - READER_FEATURES):
+        are = verb_for(len(unknown), "is a feature", "are features")
         raise SourceError(
-            f"{place.path} needs {name_list(unknown)} of its readers, {'which is a feature' if len(unknown) == 1 else 'which are features'} "
-            "of Delta Lake that this format does not have; read it with format: spark and source: delta, or write a copy without"
+            f"{place.path} needs {name_list(unknown)} of its readers, which {are} of Delta Lake that this format does not have; read it "
+            "with format: spark and source: delta, or write a copy without"
         )
 
 
@@ -169,7 +170,7 @@ def _data_files(table: "DeltaTable", place: Place) -> list[DataFile]:
     ]
     if deleted or len({file.path for file in files}) < len(files):
         raise SourceError(
-            f"{place.path}: the log of version {table.version()} has a file twice, or deleted rows of a file that it has not; mend the table"
+            f"{place.path}: the log of version {table.version()} has a file twice, or deleted rows of a file that it lacks; mend the table"
         )
     return files
 

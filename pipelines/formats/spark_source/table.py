@@ -65,10 +65,10 @@ class SparkSource(RawTable[SparkTable]):
 
     @cached_property
     def _options(self) -> dict[str, str]:
-        options = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in self.settings.options.items()}
-        for name in options:  # whose case a driver of JDBC may mind
-            if name.lower() == "path":
-                options[name] = absolute_path(options[name], home())
+        options = {}
+        for name, value in self.settings.options.items():  # in their case, which a driver of JDBC may mind
+            text = str(value).lower() if isinstance(value, bool) else str(value)
+            options[name] = absolute_path(text, home()) if name.lower() == "path" else text
         for option, variable in self.settings.variables.items():
             if variable not in os.environ:
                 raise ConfigError(
