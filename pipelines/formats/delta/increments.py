@@ -20,7 +20,7 @@ from pipelines.formats.delta.snapshot import DataFile, Snapshot, open_snapshot
 _CHECKSUM = re.compile(r"delta:(.+)@(\d+)")
 
 
-def added_files(snapshot: Snapshot, earlier: Sequence[str]) -> tuple[DataFile, ...]:
+def find_added_files(snapshot: Snapshot, earlier: Sequence[str]) -> tuple[DataFile, ...]:
     """The files of rows that `snapshot` has and a version with the checksums `earlier` has not. Raises NoIncrementError if other rows may
     differ, or if the log does not tell."""
     version = _earlier_version(snapshot, earlier)
@@ -38,7 +38,7 @@ def added_files(snapshot: Snapshot, earlier: Sequence[str]) -> tuple[DataFile, .
     for number in numbers:
         actions = log.actions(number)
         _check_columns(base, actions, number)
-        for name in _appended_names(base, actions, number):
+        for name in _find_appended_names(base, actions, number):
             if name in known:
                 raise NoIncrementError(f"commit {number} of {snapshot.place.path} adds {name} again, so its rows may be other ones")
             known.add(name)
@@ -67,7 +67,7 @@ def _check_columns(base: Snapshot, actions: Actions, number: int) -> None:
             raise NoIncrementError(f"commit {number} of {base.place.path} changes the table's schema, since version {base.version}")
 
 
-def _appended_names(base: Snapshot, actions: Actions, number: int) -> list[str]:
+def _find_appended_names(base: Snapshot, actions: Actions, number: int) -> list[str]:
     """The files of new rows that a commit adds. Raises NoIncrementError if it removes or alters rows."""
     adds, removes = ([action[kind] for action in actions if kind in action] for kind in ("add", "remove"))
     if any(remove.get("dataChange", True) for remove in removes):

@@ -53,14 +53,14 @@ class Log:
         """When a version was committed: what its commit says itself, in a table with `inCommitTimestamp`, or else when the file was
         written."""
         milliseconds = commit_info(self.actions(version)).get("inCommitTimestamp")
-        return self._written(version) if milliseconds is None else datetime.fromtimestamp(milliseconds / 1_000, UTC)
+        return self._write_time(version) if milliseconds is None else datetime.fromtimestamp(milliseconds / 1_000, UTC)
 
     def moments(self, versions: Sequence[int]) -> list[datetime]:
         """When these versions were committed, if commits do not say it: a file may have been written before that of the version before."""
-        written = (self._written(version) for version in versions)
+        written = (self._write_time(version) for version in versions)
         return list(accumulate(written, lambda earlier, moment: max(moment, earlier + timedelta(milliseconds=1))))
 
-    def _written(self, version: int) -> datetime:
+    def _write_time(self, version: int) -> datetime:
         modified = self.commits[version].mtime
         return modified if modified.tzinfo else modified.replace(tzinfo=UTC)
 

@@ -161,7 +161,7 @@ def _columns(table: "DeltaTable", place: Place) -> tuple[T.StructType, str]:
 def _data_files(table: "DeltaTable", place: Place) -> list[DataFile]:
     with _log_errors(place):
         adds = pa.table(table.get_add_actions())
-        deleted = _deleted_rows(table, place)
+        deleted = _find_deleted_rows(table, place)
     partitions = adds["partition"].to_pylist() if "partition" in adds.column_names else [{}] * len(adds)
     values = (adds[name].to_pylist() for name in ("path", "size_bytes", "num_records"))
     files = [
@@ -175,7 +175,7 @@ def _data_files(table: "DeltaTable", place: Place) -> list[DataFile]:
     return files
 
 
-def _deleted_rows(table: "DeltaTable", place: Place) -> dict[str, np.ndarray]:
+def _find_deleted_rows(table: "DeltaTable", place: Place) -> dict[str, np.ndarray]:
     """Positions of deleted rows by file. Only this call of delta-rs knows deletion vectors: as masks of the rows to keep."""
     deleted: dict[str, np.ndarray] = {}
     for batch in pa.RecordBatchReader.from_stream(table.deletion_vectors()):

@@ -11,7 +11,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pipelines.data.sources.base import RawTable, Rows, distribute
 from pipelines.data.sources.files.files import File, task_bytes
 from pipelines.data.versions.raw_inputs import SourceFile
-from pipelines.formats.delta.increments import added_files
+from pipelines.formats.delta.increments import find_added_files
 from pipelines.formats.delta.parquet_rows import RowReader, file_parts
 from pipelines.formats.delta.settings import DeltaLakeTable
 from pipelines.formats.delta.snapshot import Snapshot, check_deltalake, checksum, open_snapshot
@@ -39,7 +39,7 @@ class DeltaLake(RawTable[DeltaLakeTable]):
         return Rows(distribute(spark, parts, reader, schema), snapshot.rows)
 
     def since(self, spark: SparkSession, earlier: tuple[SourceFile, ...]) -> "DeltaLake | None":
-        files = added_files(self.snapshot, [file.checksum for file in earlier])
+        files = find_added_files(self.snapshot, [file.checksum for file in earlier])
         if not files:
             return None
         table = DeltaLake(self.name, self.settings)
