@@ -10,13 +10,13 @@ from tables import raw_table, read_tables, source, view_rows
 
 from pipelines.data.sources.base import RawTable
 from pipelines.errors import ConfigError, SourceError
-from pipelines.formats.spark_source.content_hash import content_hash, hashable_parts
+from pipelines.formats.spark_source.frame_hash import hash_frame, hashable_parts
 from pipelines.formats.spark_source.table import SparkSource
 
 NESTED = "id long, tags array<string>, inner struct<a: int, b: array<array<int>>>, map map<string, map<string, double>>, raw binary"
 
 
-def nested_rows(**changes: Any) -> list[Row]:
+def make_nested_rows(**changes: Any) -> list[Row]:
     first = {"id": 1, "tags": ["a", None], "inner": (1, [[1], [2]]), "map": {"x": {"y": 1.0, "z": None}, "w": None}, "raw": b"\0"}
     second = {"id": None, "tags": None, "inner": None, "map": {}, "raw": None}
     return [Row(**{**first, **changes}), Row(**second)]
@@ -28,11 +28,11 @@ def identify(spark: SparkSession, settings: dict[str, Any]) -> str:
 
 
 def test_the_hash_is_that_of_the_rows_in_any_order(spark: SparkSession) -> None:
-    rows = spark.createDataFrame(nested_rows(), NESTED)
-    swapped = spark.createDataFrame(nested_rows(map={"w": None, "x": {"z": None, "y": 1.0}})[::-1], NESTED).repartition(3)
-    assert content_hash(rows) == content_hash(swapped)
-    assert content_hash(rows)[0] == 2
-    assert content_hash(rows.limit(0))[0] == 0
+    rows = spark.createDataFrame(make_nested_rows(), NESTED)
+    swapped = spark.createDataFrame(make_nested_rows(map={"w": None, "x": {"z": None, "y": 1.0}})[::-1], NESTED).repartition(3)
+    assert hash_frame(rows) == hash_frame(swapped)
+    assert hash_frame(rows)[0] == 2
+    assert hash_frame(rows.limit(0))[0] == 0
 
 
 def test_any_other_value_changes_the_hash_of_a_row(spark: SparkSession) -> None:
@@ -51,22 +51,22 @@ def test_any_other_value_changes_the_hash_of_a_row(spark: SparkSession) -> None:
         {"raw": b""},
         {"raw": None},
     ]
-    rows = spark.createDataFrame([nested_rows(**change)[0] for change in changes], NESTED)
+    rows = spark.createDataFrame([make_nested_rows(**change)[0] for change in changes], NESTED)
     parts = [part for field in rows.schema for part in hashable_parts(F.col(field.name), field.dataType)]
     assert len({row[0] for row in rows.select(F.xxhash64(*parts)).collect()}) == len(changes)
 
 
 def test_rows_that_are_repeated_or_swap_columns_change_the_hash(spark: SparkSession) -> None:
-    def hash_of(rows: list[tuple[int | None, int | None]], schema: str = "a int, b int") -> tuple[int, str]:
-        return content_hash(spark.createDataFrame(rows, schema))
+    def compute_hash(rows: list[tuple[int | None, int | None]], schema: str = "a int, b int") -> tuple[int, str]:
+        return hash_frame(spark.createDataFrame(rows, schema))
 
     hashes = [
-        hash_of([(None, 5)]),
-        hash_of([(5, None)]),
-        hash_of([(5, None), (5, None)]),
-        hash_of([(5, None), (5, None), (1, 1), (1, 1)]),
-        hash_of([(1, 1), (1, 1), (1, 1), (5, None)]),
-        hash_of([(5, None)], "b int, a int"),
+        compute_hash([(None, 5)]),
+        compute_hash([(5, None)]),
+        compute_hash([(5, None), (5, None)]),
+        compute_hash([(5, None), (5, None), (1, 1), (1, 1)]),
+        compute_hash([(1, 1), (1, 1), (1, 1), (5, None)]),
+        compute_hash([(5, None)], "b int, a int"),
     ]
     assert len(set(hashes)) == len(hashes)
 
@@ -144,8 +144,8 @@ def test_a_named_snapshot_is_not_read_for_its_identity(spark: SparkSession, tmp_
         opened._frame = spark.read.orc(path)  # no Delta for this Spark is to be had
         return opened
 
-    (first,), (again,), (second,) = (table(version).identity(spark) for version in (3, 3, 4))
-    assert first == again != second and first.checksum.startswith("spark:")
+    (first,), (repeated,), (second,) = (table(version).identity(spark) for version in (3, 3, 4))
+    assert first == repeated != second and first.checksum.startswith("spark:")
     assert table(3).rows(spark).count is None
     spark.range(10).write.mode("overwrite").orc(path)
     assert table(3).identity(spark) != (first,), "a table that is made anew has other files"

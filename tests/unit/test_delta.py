@@ -38,7 +38,7 @@ def set_moments(path: Path) -> None:
         os.utime(file, (seconds, seconds))
 
 
-def numbered_versions(path: Path, versions: int) -> str:
+def write_versions(path: Path, versions: int) -> str:
     for number in range(versions):
         write_deltalake(str(path), pa.table({"id": [number]}), mode="append")
     set_moments(path)
@@ -50,7 +50,7 @@ def numbered_versions(path: Path, versions: int) -> str:
     [("2026-11-01T00:00:00Z", 0), ("2026-11-02", 1), ("2026-11-02T23:59:59.999", 1), ("2026-11-02T23:30:00-02:00", 2), ("2026-11-29", 3)],
 )
 def test_a_timestamp_names_the_version_that_was_the_latest(timestamp: str, version: int, tmp_path: Path) -> None:
-    assert open_snapshot(numbered_versions(tmp_path, 4), timestamp=timestamp).version == version
+    assert open_snapshot(write_versions(tmp_path, 4), timestamp=timestamp).version == version
 
 
 def test_moments_that_commits_say_themselves_come_before_those_of_files(tmp_path: Path) -> None:
@@ -61,15 +61,15 @@ def test_moments_that_commits_say_themselves_come_before_those_of_files(tmp_path
     for version in (0, 1):
         file = tmp_path / "_delta_log" / f"{version:020d}.json"
         first, *lines = file.read_text().splitlines()
-        info = json.loads(first)["commitInfo"] | {"inCommitTimestamp": int(MOMENT.timestamp() * 1_000) + version * 86_400_000}
-        file.write_text("\n".join([json.dumps({"commitInfo": info}), *lines]))
+        commit_info = json.loads(first)["commitInfo"] | {"inCommitTimestamp": int(MOMENT.timestamp() * 1_000) + version * 86_400_000}
+        file.write_text("\n".join([json.dumps({"commitInfo": commit_info}), *lines]))
     assert [open_snapshot(path, timestamp=f"2026-11-0{day}T12:00:00").version for day in (1, 2)] == [0, 1]
     with pytest.raises(SourceError, match="no version at 2026-10-31"):
         open_snapshot(path, timestamp="2026-10-31")
 
 
 def test_a_version_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    path = numbered_versions(tmp_path / "t", 3)
+    path = write_versions(tmp_path / "t", 3)
     faults = {
         r"t has no version 7; its versions go up to 2, so name one of 0 to 2": {"version": 7},
         r"no version at 2026-10-31: the earliest that its log still has, 0, is of 2026-11-01T00:00:00.000\+00:00; give a later": {
@@ -104,7 +104,7 @@ def test_what_is_no_table_is_refused(tmp_path: Path) -> None:
             open_snapshot(str(tmp_path / name))
     for name in ("100%25", "a%20b"):
         with pytest.raises(SourceError, match="has % in its name, which delta-rs decodes as in a URL; rename the folder, or name a link"):
-            open_snapshot(numbered_versions(tmp_path / "plain", 1) and str(Path(tmp_path / "plain").rename(tmp_path / name)))
+            open_snapshot(write_versions(tmp_path / "plain", 1) and str(Path(tmp_path / "plain").rename(tmp_path / name)))
 
 
 @pytest.mark.parametrize("feature", ["typeWidening", "variantType", "rowsFromTheMoon"])
@@ -115,14 +115,14 @@ def test_a_feature_that_is_missing_is_named(feature: str, tmp_path: Path) -> Non
 
 
 def test_a_damaged_log_is_refused(tmp_path: Path) -> None:
-    path = numbered_versions(tmp_path, 2)
+    path = write_versions(tmp_path, 2)
     (tmp_path / "_delta_log" / f"{0:020d}.json").write_text("{")
     with pytest.raises(SourceError, match="delta-rs cannot read its log"):
         open_snapshot(path)
 
 
 def test_rows_of_a_file_are_those_that_the_log_counts(tmp_path: Path) -> None:
-    path = numbered_versions(tmp_path, 1)
+    path = write_versions(tmp_path, 1)
     (file,) = tmp_path.glob("*.parquet")
     pq.write_table(IDS, file)
     with pytest.raises(SourceError, match=r"has 10 rows, and the log of version 0 of .* says 1; restore the file"):

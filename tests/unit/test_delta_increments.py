@@ -21,7 +21,7 @@ def delta(path: str | Path, **settings: Any) -> RawTable[Any]:
     return raw_table({"format": "delta", "path": str(path), **settings})
 
 
-def added_rows(path: str, earlier: int, later: int | None = None) -> list[dict[str, Any]] | None:
+def read_added_rows(path: str, earlier: int, later: int | None = None) -> list[dict[str, Any]] | None:
     table = delta(path, **({} if later is None else {"version": later}))
     increment = table.since(NO_SPARK, delta(path, version=earlier).identity(NO_SPARK))
     if increment is None:
@@ -30,8 +30,8 @@ def added_rows(path: str, earlier: int, later: int | None = None) -> list[dict[s
     return sorted(read_rows(increment.snapshot), key=repr)
 
 
-def added_rows_of(path: str, version: int) -> None:
-    """As `added_rows` of a version that can no longer be opened."""
+def find_no_increment(path: str, version: int) -> None:
+    """As `read_added_rows` of a version that can no longer be opened."""
     (latest,) = delta(path).identity(NO_SPARK)
     delta(path).since(NO_SPARK, (replace(latest, checksum=f"{latest.checksum.partition('@')[0]}@{version}"),))
 
@@ -43,15 +43,15 @@ def test_what_was_appended_is_read_although_it_was_compacted(tmp_path: Path) -> 
     DeltaTable(path).optimize.compact()
     write_deltalake(path, pa.table({"id": [40]}), mode="append")
     assert DeltaTable(path).version() == 5
-    assert added_rows(path, 5) is None
-    assert added_rows(path, 3, later=4) is None
-    assert added_rows(path, 4) == [{"id": 40}]
-    assert added_rows(path, 1) == sorted(({"id": number} for number in range(20, 41)), key=repr)
-    assert added_rows(path, 0, later=2) == [{"id": number} for number in range(10, 30)]
+    assert read_added_rows(path, 5) is None
+    assert read_added_rows(path, 3, later=4) is None
+    assert read_added_rows(path, 4) == [{"id": 40}]
+    assert read_added_rows(path, 1) == sorted(({"id": number} for number in range(20, 41)), key=repr)
+    assert read_added_rows(path, 0, later=2) == [{"id": number} for number in range(10, 30)]
     DeltaTable(path).vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
-    assert added_rows(path, 4) == [{"id": 40}]
+    assert read_added_rows(path, 4) == [{"id": 40}]
     with pytest.raises(NoIncrementError, match=r"which commit 2 added, was compacted since, and is gone, as after a VACUUM"):
-        added_rows(path, 1)
+        read_added_rows(path, 1)
 
 
 def test_the_reason_for_no_increment_names_the_commit(tmp_path: Path) -> None:
@@ -66,13 +66,13 @@ def test_the_reason_for_no_increment_names_the_commit(tmp_path: Path) -> None:
     DeltaTable(path).restore(0)
     for number, operation in enumerate(("DELETE", "UPDATE", "MERGE", "WRITE overwrite"), 1):
         with pytest.raises(NoIncrementError, match=rf"commit {number} of .* is a {operation}, which removes or alters rows"):
-            added_rows(path, number - 1, later=number)
+            read_added_rows(path, number - 1, later=number)
     with pytest.raises(NoIncrementError, match=r"commit 5 of .* changes the table's schema, since version 4"):
-        added_rows(path, 4, later=5)
+        read_added_rows(path, 4, later=5)
     with pytest.raises(NoIncrementError, match="commit 6 of "):
-        added_rows(path, 5)
+        read_added_rows(path, 5)
     with pytest.raises(NoIncrementError, match="is older than 5"):
-        added_rows(path, 5, later=2)
+        read_added_rows(path, 5, later=2)
     write_deltalake(f"{path}/other", IDS)
     with pytest.raises(NoIncrementError, match="were of another table"):
         delta(path).since(NO_SPARK, delta(f"{path}/other").identity(NO_SPARK))
@@ -81,7 +81,7 @@ def test_the_reason_for_no_increment_names_the_commit(tmp_path: Path) -> None:
     DeltaTable(path).create_checkpoint()
     (tmp_path / "_delta_log" / f"{2:020d}.json").unlink()
     with pytest.raises(NoIncrementError, match=r"commit 2 of .* is no longer in its log"):
-        added_rows_of(path, 1)
+        find_no_increment(path, 1)
 
 
 def test_new_rows_of_a_commit_that_also_compacts_are_read_once(tmp_path: Path) -> None:
@@ -93,8 +93,8 @@ def test_new_rows_of_a_commit_that_also_compacts_are_read_once(tmp_path: Path) -
     commit(tmp_path, 1, [remove_file("a.parquet", data_change=False), both, second])
     commit(tmp_path, 2, [])
     path = str(tmp_path)
-    assert added_rows(path, 0) == [{"id": number} for number in range(10) if number != 3]
-    assert added_rows(path, 1) is None
+    assert read_added_rows(path, 0) == [{"id": number} for number in range(10) if number != 3]
+    assert read_added_rows(path, 1) is None
     commit(tmp_path, 3, [{"add": {**both["add"], "dataChange": True}}])
     with pytest.raises(NoIncrementError, match=r"commit 3 of .* adds ab.parquet again, so its rows may be other ones"):
-        added_rows(path, 2)
+        read_added_rows(path, 2)

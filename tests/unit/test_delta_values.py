@@ -78,10 +78,10 @@ def test_values_of_partitions_have_their_column_s_type(kind: pa.DataType, tmp_pa
 def test_rows_of_deletion_vectors_are_left_out(tmp_path: Path) -> None:
     name = "p=a%20b+c=é/part 1.parquet"
     schema = table_actions(field("id", "long"), field("p", "string"), features=["deletionVectors"], partitions=["p"])
-    whole = add_file(tmp_path, name, IDS, partitionValues={"p": "a b+c=é"})
-    commit(tmp_path, 0, [*schema, whole, add_file(tmp_path, "b.parquet", IDS, partitionValues={"p": None})])
-    masked = {"add": {**whole["add"], "deletionVector": deletion_vector([0, 3, 9])}}
-    commit(tmp_path, 1, [remove_file(whole["add"]["path"]), masked], "DELETE")
+    added = add_file(tmp_path, name, IDS, partitionValues={"p": "a b+c=é"})
+    commit(tmp_path, 0, [*schema, added, add_file(tmp_path, "b.parquet", IDS, partitionValues={"p": None})])
+    masked = {"add": {**added["add"], "deletionVector": deletion_vector([0, 3, 9])}}
+    commit(tmp_path, 1, [remove_file(added["add"]["path"]), masked], "DELETE")
     assert len(oracle(tmp_path, 1)) == 17
     check_all_versions(tmp_path)
 
@@ -93,15 +93,15 @@ def test_columns_are_found_by_physical_names_or_numbers(mode: str, tmp_path: Pat
     def inner(number: int) -> dict[str, Any]:
         return struct_type(field("x", "integer", number, f"c{number}"), field("y", "long", number + 1, f"c{number + 1}"))
 
-    def stored(number: int) -> pa.DataType:
+    def make_struct(number: int) -> pa.DataType:
         fields = [
-            numbered("z", pa.int64(), 99),
-            numbered(f"c{number + 1}", pa.int64(), number + 1),
-            numbered(f"c{number}", pa.int32(), number),
+            make_field("z", pa.int64(), 99),
+            make_field(f"c{number + 1}", pa.int64(), number + 1),
+            make_field(f"c{number}", pa.int32(), number),
         ]
         return pa.struct(fields)
 
-    def numbered(name: str, kind: pa.DataType, number: int) -> pa.Field:
+    def make_field(name: str, kind: pa.DataType, number: int) -> pa.Field:
         return pa.field(name if mode == "name" else f"{name}_by_number", kind, metadata={"PARQUET:field_id": str(number)})
 
     def value(kind: pa.DataType, number: int) -> dict[str, Any]:
@@ -115,8 +115,8 @@ def test_columns_are_found_by_physical_names_or_numbers(mode: str, tmp_path: Pat
         field("absent", inner(50), 5, "c5"),
         field("p q", "date", 6, "c6"),
     ]
-    kinds = [pa.list_(stored(30)), pa.int64(), stored(20), pa.map_(pa.string(), stored(40))]
-    schema = pa.schema([numbered(f"c{number}", kind, number) for number, kind in zip((3, 1, 2, 4), kinds, strict=True)])
+    kinds = [pa.list_(make_struct(30)), pa.int64(), make_struct(20), pa.map_(pa.string(), make_struct(40))]
+    schema = pa.schema([make_field(f"c{number}", kind, number) for number, kind in zip((3, 1, 2, 4), kinds, strict=True)])
     columns = [
         [[value(kinds[0].value_type, 1), None, value(kinds[0].value_type, 2)][:number] if number != 1 else None for number in range(6)],
         list(range(6)),

@@ -69,10 +69,10 @@ class Snapshot:
         """How messages name the version."""
         return f"version {self.version} of {self.place.path}"
 
-
-def checksum(snapshot: Snapshot) -> str:
-    """The name of a version, which stays the same if the table's folder is moved."""
-    return f"delta:{snapshot.table_id}@{snapshot.version}"
+    @property
+    def checksum(self) -> str:
+        """The name of the version, which stays the same if the table's folder is moved."""
+        return f"delta:{self.table_id}@{self.version}"
 
 
 def check_deltalake(where: str) -> None:

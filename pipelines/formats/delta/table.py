@@ -14,7 +14,7 @@ from pipelines.data.versions.raw_inputs import SourceFile
 from pipelines.formats.delta.increments import find_added_files
 from pipelines.formats.delta.parquet_rows import RowReader, file_parts
 from pipelines.formats.delta.settings import DeltaLakeTable
-from pipelines.formats.delta.snapshot import Snapshot, check_deltalake, checksum, open_snapshot
+from pipelines.formats.delta.snapshot import Snapshot, check_deltalake, open_snapshot
 
 
 class DeltaLake(RawTable[DeltaLakeTable]):
@@ -29,7 +29,7 @@ class DeltaLake(RawTable[DeltaLakeTable]):
 
     def identity(self, spark: SparkSession) -> tuple[SourceFile, ...]:
         snapshot = self.snapshot
-        return (SourceFile(self.settings.path, sum(file.bytes for file in snapshot.files), checksum(snapshot)),)
+        return (SourceFile(self.settings.path, sum(file.bytes for file in snapshot.files), snapshot.checksum),)
 
     def rows(self, spark: SparkSession) -> Rows:
         snapshot, schema = self.snapshot, table_schema(self.snapshot)

@@ -1,4 +1,4 @@
-"""What Spark reads by a data source on its class path, or from a table of its catalogs.
+"""Any source on Spark's class path, or a table of its catalogs, as Spark reads it.
 
 Rows that no snapshot identifies may change at any time. So they are kept on the executors' disks when they are hashed, which is when they
 are read for the first time, and are hashed again at the end: Spark reads those of an executor that died anew."""
@@ -17,7 +17,7 @@ from pipelines.data.sources.base import RawTable, Rows
 from pipelines.data.sources.source_errors import error_messages, lockstep_error, summary_line
 from pipelines.data.versions.raw_inputs import SourceFile
 from pipelines.errors import ConfigError, SourceError
-from pipelines.formats.spark_source.content_hash import content_hash
+from pipelines.formats.spark_source.frame_hash import hash_frame
 from pipelines.formats.spark_source.settings import SparkTable
 
 
@@ -34,7 +34,7 @@ class SparkSource(RawTable[SparkTable]):
             return (SourceFile(self.settings.place, 0, f"spark:{self._snapshot_digest(self._open(spark))}"),)
         if self._content is None:
             self._frame = self._open(spark).persist(StorageLevel.DISK_ONLY)
-            self._content = content_hash(self._frame)
+            self._content = hash_frame(self._frame)
         return (SourceFile(self.settings.place, 0, f"rows:{self._content[1]}"),)
 
     def rows(self, spark: SparkSession) -> Rows:
@@ -43,7 +43,7 @@ class SparkSource(RawTable[SparkTable]):
 
     def state(self) -> tuple[SourceFile, ...]:
         """Empty. Raises SourceError if rows that were read are other ones now."""
-        if self._frame is not None and self._content is not None and content_hash(self._frame) != self._content:
+        if self._frame is not None and self._content is not None and hash_frame(self._frame) != self._content:
             raise SourceError(
                 f"{self.settings.place} changed while being read, when Spark read a part of it again; run again, or name a snapshot of it"
             )

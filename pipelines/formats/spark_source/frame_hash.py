@@ -19,7 +19,7 @@ _SECOND = "second"
 """Stands before the columns for the second hash."""
 
 
-def content_hash(rows: DataFrame) -> tuple[int, str]:
+def hash_frame(rows: DataFrame) -> tuple[int, str]:
     """The number of rows, and the SHA-256 of the columns with the sums of the rows' hashes, in hex."""
     values = [part for field in rows.schema for part in hashable_parts(F.col(quote_name(field.name)), field.dataType)]
     hashes = [F.xxhash64(F.lit(len(values)), *values), F.xxhash64(F.lit(_SECOND), *values)]
