@@ -20,15 +20,15 @@ _FILE_ID = b"PARQUET:field_id"
 def file_column(fields: Sequence[pa.Field], field: T.StructField, mapping: str) -> int | None:
     """The position among a file's fields of the column that the table calls `field`; None if the file lacks it. Where the table goes by
     numbers, and the file has none, physical names are right, which the table has as well."""
-    ids = [(known.metadata or {}).get(_FILE_ID) for known in fields]
+    ids = [(column.metadata or {}).get(_FILE_ID) for column in fields]
     if mapping == "id" and any(ids):
         number = str(field.metadata.get(ID, "")).encode()
         return ids.index(number) if number in ids else None
     name = field.name if mapping == "none" else field.metadata.get(PHYSICAL_NAME, field.name)
-    names = [known.name for known in fields]
+    names = [column.name for column in fields]
     if name in names:
         return names.index(name)
-    lower = [known.lower() for known in names]  # Spark, which ignores case, may have written it
+    lower = [other.lower() for other in names]  # Spark, which ignores case, may have written it
     return lower.index(name.lower()) if lower.count(name.lower()) == 1 else None
 
 

@@ -26,22 +26,22 @@ def find_added_files(snapshot: Snapshot, earlier: Sequence[str]) -> tuple[DataFi
     version = _earlier_version(snapshot, earlier)
     log = list_log(snapshot.place)
     numbers = range(version + 1, snapshot.version + 1)
-    if gone := [number for number in numbers if log is None or number not in log.commits]:
-        raise NoIncrementError(f"commit {gone[0]} of {snapshot.place.path} is no longer in its log, so what it changed is not known")
+    if missing := [number for number in numbers if log is None or number not in log.commits]:
+        raise NoIncrementError(f"commit {missing[0]} of {snapshot.place.path} is no longer in its log, so what it changed is not known")
     if log is None or not numbers:
         return ()
     try:
         base = open_snapshot(snapshot.place.path, version)
     except SourceError as error:
         raise NoIncrementError(str(error)) from error
-    known, added = {file.name for file in base.files}, dict[str, int]()
+    known_names, added = {file.name for file in base.files}, dict[str, int]()
     for number in numbers:
         actions = log.actions(number)
         _check_columns(base, actions, number)
         for name in _find_appended_names(base, actions, number):
-            if name in known:
+            if name in known_names:
                 raise NoIncrementError(f"commit {number} of {snapshot.place.path} adds {name} again, so its rows may be other ones")
-            known.add(name)
+            known_names.add(name)
             added[name] = number
     return tuple(_data_files(snapshot, added))
 
@@ -71,9 +71,9 @@ def _find_appended_names(base: Snapshot, actions: Actions, number: int) -> list[
     """The files of new rows that a commit adds. Raises NoIncrementError if it removes or alters rows."""
     adds, removes = ([action[kind] for action in actions if kind in action] for kind in ("add", "remove"))
     if any(remove.get("dataChange", True) for remove in removes):
-        info = commit_info(actions)
-        mode = str(info.get("operationParameters", {}).get("mode", "")).lower()
-        operation = " ".join(filter(None, (str(info.get("operation", "change")), mode if mode == "overwrite" else "")))
+        details = commit_info(actions)
+        mode = str(details.get("operationParameters", {}).get("mode", "")).lower()
+        operation = " ".join(filter(None, (str(details.get("operation", "change")), mode if mode == "overwrite" else "")))
         raise NoIncrementError(f"commit {number} of {base.place.path} is a {operation}, which removes or alters rows that were there")
     return [add["path"] for add in adds if add.get("dataChange", True)]
 

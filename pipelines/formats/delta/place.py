@@ -31,10 +31,10 @@ class Place:
     @property
     def storage_options(self) -> dict[str, str]:
         """The address's options for delta-rs, which takes all others, and secrets, from the environment."""
-        given = dict(parse_qsl(self._options.removeprefix("?")))
-        options = {_STORE_OPTIONS[name]: value for name, value in given.items() if name in _STORE_OPTIONS}
-        if endpoint := given.get("endpoint_override"):
-            scheme = given.get("scheme", "https")
+        settings = dict(parse_qsl(self._options.removeprefix("?")))
+        options = {_STORE_OPTIONS[name]: value for name, value in settings.items() if name in _STORE_OPTIONS}
+        if endpoint := settings.get("endpoint_override"):
+            scheme = settings.get("scheme", "https")
             options |= {"AWS_ENDPOINT_URL": f"{scheme}://{endpoint}", "AWS_ALLOW_HTTP": str(scheme == "http").lower()}
         return options
 

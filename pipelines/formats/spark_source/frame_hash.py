@@ -50,6 +50,6 @@ def _hashable(value: Column, kind: T.DataType) -> Column:
     return value.cast("string")
 
 
-def _compare_keys(left: Column, right: Column) -> Column:
+def _compare_keys(entry: Column, other: Column) -> Column:
     """Keys of a map differ, and values need not be comparable."""
-    return F.when(left.getField("key") < right.getField("key"), -1).otherwise(1)
+    return F.when(entry.getField("key") < other.getField("key"), -1).otherwise(1)
