@@ -24,7 +24,7 @@ from pipelines.config.paths import absolute_path, home
 from pipelines.config.pipeline import Config
 from pipelines.config.reading import read_yaml_file
 from pipelines.config.section import expand_kind
-from pipelines.config.source.source import FileTableSettings
+from pipelines.config.source.source import PathTableSettings
 from pipelines.config.train.defaults import convert_to_task, fill_train_defaults
 from pipelines.config.train.init_from import expand_run
 from pipelines.config.train.strategy import STRATEGIES
@@ -141,8 +141,8 @@ def with_absolute_paths(config: Config, folder: Path) -> Config:
     def resolve(path: str | tuple[str, ...]) -> str | tuple[str, ...]:
         return absolute_path(path, folder) if isinstance(path, str) else tuple(absolute_path(part, folder) for part in path)
 
-    files = {name: table for name, table in config.source.tables.items() if isinstance(table, FileTableSettings)}
-    tables = {name: table.model_copy(update={"path": resolve(table.path)}) for name, table in files.items()}
+    at_paths = {name: table for name, table in config.source.tables.items() if isinstance(table, PathTableSettings)}
+    tables = {name: table.model_copy(update={"path": resolve(table.path)}) for name, table in at_paths.items()}
     uri = absolute_uri(config.tracking.uri, folder)
     paths = {"dataset": "path", "train": "storage", "export": "path", "endpoint": "token_file"}
     sections = {name: getattr(config, name) for name in paths}

@@ -188,8 +188,9 @@ def pipeline_name(output: Path) -> str:
 
 
 def path_in_config(data: str | Path, home: Path) -> str:
-    """The path as typed if it starts at `home`, as the paths of a config do; else the absolute path."""
-    return str(data) if Path.cwd() == home or "://" in str(data) else str(Path(data).absolute())
+    """The path as typed if it starts at `home`, as the paths of a config do; else the absolute path. An address stays as it is."""
+    is_address = re.match(r"\w{2,}:", str(data)) is not None and not Path(data).exists()
+    return str(data) if Path.cwd() == home or is_address else str(Path(data).absolute())
 
 
 def _plain_name(text: str) -> str:

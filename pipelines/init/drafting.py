@@ -23,10 +23,18 @@ def drafters() -> list[Drafter]:
     return [*first, *_OF_CORE, *last, draft_table]
 
 
+def address_drafters() -> list[Drafter]:
+    """Who is asked for a draft of what may be no path, such as `delta:folder@3`: those in `ADDRESS_DRAFTERS` of slices' modules `draft`."""
+    return [drafter for module in slice_modules("draft").values() for drafter in getattr(module, "ADDRESS_DRAFTERS", ())]
+
+
 def draft_config(request: Request) -> Draft:
     """Draft the config of the data. Raises ConfigError if there are no such data, or none of a known kind."""
     if not request.data:
         raise ConfigError("the path of the data is empty; name a file or a folder")
+    for drafter in address_drafters():
+        if draft := drafter(request):
+            return draft
     path = Path(request.data)
     if not path.exists():
         raise ConfigError(f"{request.data}: no such file or folder; name a file or a folder that exists")

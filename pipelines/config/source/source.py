@@ -17,15 +17,11 @@ else:
     CoreFormat = Literal[tuple(FORMATS)]
 
 
-class FileTableSettings(TableSettings):
-    """Base class of the settings of tables that consist of files."""
+class PathTableSettings(TableSettings):
+    """Base class of the settings of tables at a path. A relative one starts at LOCKSTEP_HOME, or else at the current folder."""
 
     path: Text | Annotated[tuple[Text, ...], Field(min_length=1)]
-    """A file, a folder, a glob pattern, a URI that Spark can read, or a list of these. For the format `package`: package://name/file.
-    In Parquet, CSV, JSON, text and binaryFile, folders `column=value` below it, or below what its glob matches, make columns: of text, or
-    of the type in the schema. Files that the path or its glob names themselves have none."""
-    checksum: Literal["sha256", "stat"] = "sha256"
-    """`stat` uses size and modification time instead of a hash of the content; for very large inputs."""
+    """A path or a URI, or a list of these."""
 
     @property
     def place(self) -> Any:
@@ -34,6 +30,17 @@ class FileTableSettings(TableSettings):
     @property
     def paths(self) -> tuple[str, ...]:
         return (self.path,) if isinstance(self.path, str) else self.path
+
+
+class FileTableSettings(PathTableSettings):
+    """Base class of the settings of tables that consist of files."""
+
+    path: Text | Annotated[tuple[Text, ...], Field(min_length=1)]
+    """A file, a folder, a glob pattern, a URI that Spark can read, or a list of these. For the format `package`: package://name/file.
+    In Parquet, CSV, JSON, text and binaryFile, folders `column=value` below it, or below what its glob matches, make columns: of text, or
+    of the type in the schema. Files that the path or its glob names themselves have none."""
+    checksum: Literal["sha256", "stat"] = "sha256"
+    """`stat` uses size and modification time instead of a hash of the content; for very large inputs."""
 
 
 def _takes_schema(table_format: str, _: str) -> bool:

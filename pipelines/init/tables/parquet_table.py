@@ -1,6 +1,8 @@
 """The table of files of Parquet, whose schema they have themselves."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -61,15 +63,19 @@ def read_parquet(paths: list[str], data: str) -> SampledTable:
         schema = {"schema": ", ".join(f"{sql_name(name)} {kind}" for name, kind in readable.items())}
         doubts = (f"{name_list(unread)}: types that Spark does not read, so left out of the table's schema",)
         table = table.select(list(readable))
-    names = dict(zip(table.column_names, tensor_column_names(table.column_names), strict=True))
-    converted = [convert_column(names[name], table[name]) for name in table.column_names]
-    columns = [ColumnFacts(without_infinity(column)) for column in type_forms(converted)]
     is_complete = len(table) == rows and len(sampled_paths) == len(paths)
     all_rows = round(rows * len(paths) / len(sampled_paths))
-    raw_names = {new: raw for raw, new in names.items()}
     settings = {"format": "parquet", "path": data, **schema}
-    select, file_rows = renaming_query(names), tuple(map(len, parts))
-    return SampledTable(settings, columns, all_rows, is_complete, select=select, doubts=doubts, raw_names=raw_names, file_rows=file_rows)
+    return replace(sampled_table(settings, table, all_rows, is_complete), doubts=doubts, file_rows=tuple(map(len, parts)))
+
+
+def sampled_table(settings: Mapping[str, Any], sample: pa.Table, rows: int, is_complete: bool) -> SampledTable:
+    """The table of which `sample` has some of about so many `rows`, or all if it is complete; its columns have the types of Arrow's."""
+    names = dict(zip(sample.column_names, tensor_column_names(sample.column_names), strict=True))
+    converted = [convert_column(names[name], sample[name]) for name in sample.column_names]
+    columns = [ColumnFacts(without_infinity(column)) for column in type_forms(converted)]
+    raw_names = {new: raw for raw, new in names.items()}
+    return SampledTable(settings, columns, rows, is_complete, select=renaming_query(names), raw_names=raw_names)
 
 
 def _check_names(names: Sequence[str], path: str) -> None:

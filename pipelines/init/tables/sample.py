@@ -4,7 +4,7 @@ encoding; and the table as its sample shows it. The same files give the same sam
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -13,6 +13,7 @@ from pipelines.data.sources.files.content import COMPRESSED, content, file_error
 from pipelines.data.sources.text.records import RECORD_BYTES
 from pipelines.errors import SourceError
 
+File = TypeVar("File")
 WHOLE_BYTES, SAMPLE_BYTES = 32 * 2**20, 16 * 2**20
 """Up to the first, files of text are read whole; of larger ones, the second is read: 100,000 rows say what a million would."""
 PIECES = 64
@@ -123,9 +124,9 @@ def sample_beginning(path: str, most_bytes: int, quote: str = "") -> TextSample:
     return TextSample(sample.data[:end], sample.share * end / len(sample.data))
 
 
-def even_files(paths: list[str]) -> list[str]:
+def even_files(files: list[File]) -> list[File]:
     """At most `PIECES` of some files, at even distances."""
-    return paths if len(paths) <= PIECES else [paths[len(paths) * piece // PIECES] for piece in range(PIECES)]
+    return files if len(files) <= PIECES else [files[len(files) * piece // PIECES] for piece in range(PIECES)]
 
 
 def _records_end(data: bytes, quote: bytes) -> int:
