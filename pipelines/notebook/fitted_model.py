@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -64,7 +64,7 @@ class FittedModel:
                     (batch,) = rows.to_batches()
                     rows, reasons = query.apply(spark, batch, inputs)
         values = rows.select([name for name in inputs if name in rows.column_names]).to_pandas()
-        return insert_refused(self.model.predict(values), reasons)
+        return insert_refused(cast(DataFrame, self.model.predict(values)), reasons)
 
     @cached_property
     def page(self) -> str:

@@ -1,5 +1,6 @@
 """Delta Lake: a version of a table, whose rows are read in Spark's tasks."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import cast
@@ -38,7 +39,7 @@ class DeltaLake(RawTable[DeltaLakeTable]):
         reader = row_reader(snapshot, str(spark.conf.get("spark.sql.session.timeZone")))
         return Rows(distribute(spark, parts, reader, schema), snapshot.rows)
 
-    def since(self, spark: SparkSession, earlier: tuple[SourceFile, ...]) -> "DeltaLake | None":
+    def since(self, spark: SparkSession, earlier: Sequence[SourceFile]) -> "DeltaLake | None":
         files = find_added_files(self.snapshot, [file.checksum for file in earlier])
         if not files:
             return None
