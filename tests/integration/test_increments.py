@@ -4,6 +4,7 @@ import logging
 from pathlib import Path
 from typing import Any
 
+import deltalake
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv
@@ -22,6 +23,7 @@ from pipelines.errors import ConfigError, DatasetError, SourceError
 from pipelines.etl.run import run
 
 RANDOM = np.random.default_rng(3)
+NUMBER = {"number": {"encoder": "identity", "column": "id"}}
 DAY = 400
 """Rows that come each day."""
 
@@ -53,7 +55,7 @@ def config(folder: Path, uri: str, source: dict[str, Any] | None = None, **datas
             "dataset": {
                 "path": f"{folder}/data",
                 "key": ["id"],
-                "features": {"age": "standardize", "plan": "vocabulary", "number": {"encoder": "identity", "column": "id"}},
+                "features": {"age": "standardize", "plan": "vocabulary", **NUMBER},
                 "target": {"left": "binary"},
                 **dataset,
             },
@@ -108,7 +110,7 @@ def test_a_chain_of_increments_has_the_rows_of_an_etl_in_full(tmp_path: Path, ur
 
 
 def test_the_set_digest_is_that_of_an_etl_in_full_with_the_same_encoders(tmp_path: Path, uri: str, spark: SparkSession) -> None:
-    features = {"age": "identity", "number": {"encoder": "identity", "column": "id"}}
+    features = {"age": "identity", **NUMBER}
     settings = config(tmp_path, uri, features=features)
     for number in range(3):
         arrive(tmp_path, number)
@@ -169,9 +171,7 @@ def test_new_rows_are_joined_with_tables_that_stay(tmp_path: Path, uri: str, spa
     }
     pq.write_table(pa.table({"plan": ["basic", "plus", "pro"], "price": [1.0, 2.0, 5.0]}), tmp_path / "plans.parquet")
     query = "WITH priced AS (SELECT p.*, price FROM people p LEFT JOIN plans USING (plan)) SELECT * FROM priced WHERE age > 0"
-    settings = config(
-        tmp_path, uri, {"tables": tables, "query": query}, features={"price": "identity", "number": {"encoder": "identity", "column": "id"}}
-    )
+    settings = config(tmp_path, uri, {"tables": tables, "query": query}, features={"price": "identity", **NUMBER})
     arrive(tmp_path, 0)
     run(settings)
     arrive(tmp_path, 1)
@@ -203,7 +203,7 @@ def change_ages(rows: pa.Table, number: int, seen_on: int) -> pa.Table:
 
 @pytest.mark.parametrize("newest", ["seen_on", ""])
 def test_a_key_that_comes_again_is_settled_as_by_an_etl_in_full(tmp_path: Path, uri: str, spark: SparkSession, newest: str) -> None:
-    features = {"age": "identity", "number": {"encoder": "identity", "column": "id"}}
+    features = {"age": "identity", **NUMBER}
     settings = config(tmp_path, uri, features=features, **({"newest": newest} if newest else {}))
     days = [day(number) for number in range(3)]
     arrive(tmp_path, 0, change_ages(days[0], 0, seen_on=5))
@@ -245,3 +245,17 @@ def test_a_column_that_orders_nothing_is_no_newest(tmp_path: Path, uri: str, spa
         run(config(tmp_path, uri, newest="plan"))
     with pytest.raises(ConfigError, match="newest is age, but no key says"):
         config(tmp_path, uri, newest="age", key=[])
+
+
+def test_a_delta_table_grows_by_its_log(tmp_path: Path, uri: str, spark: SparkSession, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, "pipelines")
+    table = str(tmp_path / "table")
+    settings = config(tmp_path, uri, {"tables": {"people": {"format": "delta", "path": table}}}, features={"age": "identity", **NUMBER})
+    deltalake.write_deltalake(table, day(0))
+    first = run(settings)
+    deltalake.write_deltalake(table, day(1), mode="append")
+    deltalake.DeltaTable(table).optimize.compact()
+    grown = run(settings, parent_name="previous")
+    assert grown.parent == first.version and set_digests(grown) == set_digests(run(settings)) and ids(settings) == list(range(2 * DAY))
+    deltalake.DeltaTable(table).delete("id < 10")
+    assert run(settings, parent_name="previous").parent == "" and "DELETE" in caplog.text and ids(settings) == list(range(10, 2 * DAY))
