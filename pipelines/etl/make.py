@@ -113,7 +113,9 @@ def make(
         keys = key_columns(dataset) if Encoders(fitted.encoders).packer is None else ()
         job = WritingJob(attempt, fitted.encoders, parts, dataset.row_group_bytes, keys, allowed, raw_rows)
         written = write_parts(fitted.rows, job)
-        rewritten = rewrite_parts(spark, increment.parent, increment.keys.removals, attempt) if increment else []
+        rewritten = []
+        if increment:
+            rewritten = rewrite_parts(spark, increment.parent, increment.keys.removals, attempt, dataset.row_group_bytes)
     return _check_and_describe(config, queried, fitted, written, attempt, increment, rewritten)
 
 

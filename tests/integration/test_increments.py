@@ -259,3 +259,18 @@ def test_a_delta_table_grows_by_its_log(tmp_path: Path, uri: str, spark: SparkSe
     assert grown.parent == first.version and set_digests(grown) == set_digests(run(settings)) and ids(settings) == list(range(2 * DAY))
     deltalake.DeltaTable(table).delete("id < 10")
     assert run(settings, parent_name="previous").parent == "" and "DELETE" in caplog.text and ids(settings) == list(range(10, 2 * DAY))
+
+
+def test_many_small_parts_become_one(tmp_path: Path, uri: str, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipelines.data.versions.merge_parts.MOST_SMALL_PARTS", 2)
+    settings = config(tmp_path, uri, features={"age": "identity", **NUMBER})
+    for number in range(4):
+        arrive(tmp_path, number)
+        grown = run(settings, parent_name="previous" if number else "")
+    assert {split: summary.parts for split, summary in grown.splits.items()} == dict.fromkeys(grown.splits, 2), "the last night's beside it"
+    assert set_digests(grown) == set_digests(run(settings)) and ids(settings) == list(range(4 * DAY))
+    version = open_version(f"{settings.dataset.path}/{grown.version}")
+    numbers = read_column(version, "test", next(column for column in version.columns if column.name == "number")).astype(int)
+    raw = read_raw_rows(version.filesystem, version.root, version.parts("test"), range(len(numbers)))
+    assert raw is not None and raw["id"].to_pylist() == numbers.tolist()
+    assert np.abs(np.diff(numbers // DAY)).sum() > len(numbers) / 4, "the nights are mixed"

@@ -17,7 +17,7 @@
 4. `storage`   the file operations that make a version visible complete or not at all, and JSON with its own checksum.
 5. `commit`    turns an attempt into a version, if its row counts agree. `raw_inputs` are the tables beside the manifest, one of which lists
                the raw files, and rows as they were, which only pages show; `row_keys` are the hashes of the rows' keys,
-               and `rewrite` writes parts again without some rows.
+               `rewrite` writes parts again without some rows, and `merge_parts` many small ones as one.
 6. `versions`  finds and opens a version, and reads single columns; `folds` selects the splits of one training; `plain` opens a
                folder of any Parquet files as a version, or writes one from arrays.
 7. `data_profile`  what an ETL knows about its data beyond the manifest, for pages and MLflow.

@@ -39,6 +39,8 @@ class RewrittenPart:
 
     file: str
     """The part that this one replaces, relative to the version that was read."""
+    merged: tuple[str, ...] = ()
+    """Further parts whose rows are in it."""
     row_groups: list[RowGroup] = field(default_factory=list)
     """None if no row is left."""
     side_files: list[str] = field(default_factory=list)

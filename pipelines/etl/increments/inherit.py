@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 from pipelines.data.sources.base import distribute
 from pipelines.data.versions.commit import Attempt, Report
 from pipelines.data.versions.manifest import SPLITS, tensor_columns
+from pipelines.data.versions.merge_parts import Part, find_small_parts, merge_parts
 from pipelines.data.versions.rewrite import Removal, RewrittenPart, rewrite_part
 from pipelines.data.versions.rows_digest import rows_sum
 from pipelines.data.versions.schema import TensorColumn
@@ -23,10 +24,11 @@ def inherit(parent: Version, report: Report, rewritten: list[RewrittenPart]) -> 
     """Put the parent's row groups before those of the report, whose parts are numbered after them, and add what was counted of its rows.
     `rewritten` parts stand in place of the parent's. Returns the number of the parent's rows that stay."""
     in_place_of = {part.file: part for part in rewritten}
+    merged = {file for part in rewritten for file in part.merged}
     inherited = []
     for file, groups in parent.groups_by_part().items():
         shared = [replace(group, file=path_from_sibling(file, parent.manifest.version)) for group in groups]
-        inherited += in_place_of[file].row_groups if file in in_place_of else shared
+        inherited += [] if file in merged else in_place_of[file].row_groups if file in in_place_of else shared
     first = {split: 1 + max((group.part for group in parent.row_groups if group.split == split), default=-1) for split in SPLITS}
     report.row_groups = [*inherited, *(replace(group, part=first[group.split] + group.part) for group in report.row_groups)]
     for split, summary in parent.manifest.splits.items():
@@ -38,25 +40,40 @@ def inherit(parent: Version, report: Report, rewritten: list[RewrittenPart]) -> 
         split = parent.groups_by_part()[part.file][0].split
         report.add_rows(split, -part.removed_sum)
         report.side_files += part.side_files
-        for name in counts if split == SPLITS[0] else ():
-            counts[name].subtract(part.removed_classes[name])
+        for name, classes in part.removed_classes.items() if split == SPLITS[0] else ():
+            counts[name].subtract(classes)
     for name, count in counts.items():
         report.count_classes(name, [count[number] for number in range(len(count))])
     return sum(group.rows for group in inherited)
 
 
-def rewrite_parts(spark: SparkSession, parent: Version, removals: list[Removal], attempt: Attempt) -> list[RewrittenPart]:
-    """Write the parts of the parent without the rows that leave, each in a task of Spark's."""
+def rewrite_parts(
+    spark: SparkSession, parent: Version, removals: list[Removal], attempt: Attempt, row_group_bytes: int
+) -> list[RewrittenPart]:
+    """Write the parts of the parent without the rows that leave, and many small parts as one, each in a task of Spark's."""
     encoders = parent.manifest.encoders
     columns, counted = tensor_columns(encoders), [name for name, fitted in encoders.items() if fitted.class_counts]
-    rewrite = partial(_rewrite, parent.filesystem, parent.root, attempt, columns, counted)
-    return [pickle.loads(row.part) for row in distribute(spark, removals, rewrite, "part binary").collect()]
+    changed = {removal.groups[0].file for removal in removals}
+    unchanged = [groups for file, groups in parent.groups_by_part().items() if file not in changed]
+    small = find_small_parts(unchanged, sum(column.row_bytes for column in columns), row_group_bytes)
+    rewrite = partial(_rewrite, parent.filesystem, parent.root, attempt, columns, counted, row_group_bytes)
+    work: list[Removal | list[Part]] = [*removals, *small]
+    return [pickle.loads(row.part) for row in distribute(spark, work, rewrite, "part binary").collect()] if work else []
 
 
 def _rewrite(
-    filesystem: FileSystem, root: str, attempt: Attempt, columns: tuple[TensorColumn, ...], counted: list[str], removal: Removal
+    filesystem: FileSystem,
+    root: str,
+    attempt: Attempt,
+    columns: tuple[TensorColumn, ...],
+    counted: list[str],
+    row_group_bytes: int,
+    work: Removal | list[Part],
 ) -> Iterator[pa.RecordBatch]:
-    part = rewrite_part(filesystem, root, attempt, columns, counted, removal)
+    if isinstance(work, Removal):
+        part = rewrite_part(filesystem, root, attempt, columns, counted, work)
+    else:
+        part = merge_parts(filesystem, root, attempt, columns, row_group_bytes, work)
     yield pa.RecordBatch.from_pydict({"part": [pickle.dumps(part)]})
 
 
