@@ -8,6 +8,7 @@ from pipelines.errors import ConfigError
 from pipelines.init.draft import Draft, Drafter, Request
 from pipelines.init.media.images import draft_pictures
 from pipelines.init.media.labelled_texts import draft_documents, draft_sentences
+from pipelines.init.tables.find_table import kind_of_address
 from pipelines.init.tables.table_draft import draft_table
 
 _STREAM = re.compile("/dev/stdin|/dev/fd/.*|/proc/[^/]*/fd/.*")
@@ -27,6 +28,8 @@ def draft_config(request: Request) -> Draft:
     """Draft the config of the data. Raises ConfigError if there are no such data, or none of a known kind."""
     if not request.data:
         raise ConfigError("the path of the data is empty; name a file or a folder")
+    if kind_of_address(request.data) and (draft := draft_table(request)):
+        return draft
     path = Path(request.data)
     if not path.exists():
         raise ConfigError(f"{request.data}: no such file or folder; name a file or a folder that exists")

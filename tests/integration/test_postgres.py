@@ -14,6 +14,7 @@ from postgres_server import PASSWORD, Server, server
 from pyspark.sql import SparkSession
 from tables import raw_table, read_tables, source, view_rows
 
+from pipelines import api
 from pipelines.config import parse
 from pipelines.data.sources.base import NoIncrementError
 from pipelines.data.sources.source_errors import table_errors
@@ -90,19 +91,19 @@ def test_a_value_without_a_counterpart_makes_its_row_malformed(spark: SparkSessi
         "INSERT INTO odd(id, a) VALUES (1, 'infinity'), (2, '0044-03-15 BC'), (3, '10000-01-01')",
         "INSERT INTO odd(id, b) VALUES (4, '-infinity'), (5, '10000-01-01')",
         "INSERT INTO odd(id, c) VALUES (6, 'NaN')",
-        "INSERT INTO odd(id, d) VALUES (7, 12345678901234567.5), (8, '1e400'), (9, '1e-400'), (10, 'NaN'), (11, '-Infinity'), (12, 2^53)",
+        "INSERT INTO odd(id, d) VALUES (7, 12345678901234567), (8, '1e400'), (9, '1e-400'), (10, 'NaN'), (11, '-Infinity'), (12, 2^53), (18, 12345678901234567.1)",
         "INSERT INTO odd(id, e) VALUES (13, '{{1,2},{3,4}}')",
         "INSERT INTO odd(id, f) VALUES (14, '{2026-01-01,infinity}'), (15, '{2026-01-01}')",
         "INSERT INTO odd(id, g) VALUES (16, '{1,2}'), (17, '{{{1}}}')",
     )
     tables = read_tables(spark, source(t=settings(database, table="odd")))
-    assert sorted(row[0] for row in view_rows(spark)) == [10, 11, 12, 15]
+    assert sorted(row[0] for row in view_rows(spark)) == [10, 11, 12, 15, 18]
     assert tables.malformed is not None
     malformed = {int(row["record"][1:].split(",")[0]): row["reason"] for row in tables.malformed.collect()}
     assert sorted(malformed) == [1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 14, 16, 17]
     assert malformed[2] == "t: a is infinite, or outside of the years 1 to 9999, not date"
     assert malformed[6] == "t: c is NaN, not decimal(9,2)"
-    assert malformed[7] == malformed[8] == "t: d is a number of more digits than a double has, not double"
+    assert malformed[7] == malformed[8] == "t: d is a whole number that no double is equal to, or out of range, not double"
     assert malformed[13] == "t: e is an array that has not 1 dimensions, not array<int>"
 
 
@@ -355,3 +356,22 @@ def pipeline(table: dict[str, Any], folder: Path) -> dict[str, Any]:
         "task": {"kind": "tabular"},
         "tracking": {"uri": f"sqlite:///{folder}/mlflow.db"},
     }
+
+
+@pytest.mark.full
+def test_init_drafts_a_config_from_an_address(database: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    database.run(
+        """CREATE TABLE visits AS SELECT i AS id, 20 + i % 50 AS age, (i * 7919 % 1000)::numeric(9,2) / 3 AS paid, md5((i % 5)::text) AS town,
+           CASE WHEN i % 10 = 0 THEN 'infinity' ELSE timestamp '2026-01-01' + i * interval '1 h' END AS seen, (i * 7919 % 1000) > 500 AS "left"
+           FROM generate_series(1, 600) i"""
+    )
+    address = f"{settings(database)['url']}&table=visits"
+    draft = api.init(address, target="left", output="visits.yaml", rehearse=False)
+    text = (tmp_path / "visits.yaml").read_text()
+    assert f"format: postgres\n      url: {settings(database)['url']}\n      table: visits\n" in text
+    assert any("60 of 600 rows have a value that fits no column" in doubt for doubt in draft.assumptions)
+    with pytest.raises(ConfigError, match="names no table; add it, as in postgresql://"):
+        api.init(settings(database)["url"], rehearse=False)
+    with pytest.raises(ConfigError, match="the address has a password"):
+        api.init("postgresql://ann:secret@host/db?table=t", rehearse=False)

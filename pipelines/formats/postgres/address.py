@@ -44,7 +44,7 @@ def connection_address(url: str) -> str:
     """The address with the parameters that connections have."""
     parts = urlsplit(url)
     parameters = {**_DEFAULTS, **dict(parse_qsl(parts.query, keep_blank_values=True)), **_ENCODING}
-    return urlunsplit(parts._replace(query=urlencode(parameters, quote_via=quote)))
+    return urlunsplit(parts._replace(query=urlencode(parameters, quote_via=quote, safe="/:")))
 
 
 def split_address(address: str) -> tuple[str, dict[str, str]]:
@@ -52,7 +52,7 @@ def split_address(address: str) -> tuple[str, dict[str, str]]:
     parts = urlsplit(address)
     parameters = dict(parse_qsl(parts.query))
     own = {name: parameters.pop(name) for name in ("table", "query") if name in parameters}
-    return urlunsplit(parts._replace(query=urlencode(parameters, quote_via=quote))), own
+    return urlunsplit(parts._replace(query=urlencode(parameters, quote_via=quote, safe="/:"))), own
 
 
 def quote_identifier(name: str) -> str:

@@ -1,8 +1,8 @@
 """How each type of PostgreSQL becomes one of Spark, and which of its values have no place there.
 
 The server itself sends NULL for a value that fits no column, and says why: infinite dates, NaN in a decimal, arrays of other dimensions.
-A numeric with a precision is a decimal of the same. One without it is a double, and a value is refused that the double would not give back
-in its shortest text, which are those of more than 15 to 17 digits. Types without a counterpart are the text that COPY writes.
+A numeric with a precision is a decimal of the same. One without it is the nearest double, as in other formats; but a whole number is refused
+that no double is equal to, since two identifiers could become one. Types without a counterpart are the text that COPY writes.
 """
 
 from collections import Counter
@@ -39,9 +39,9 @@ WATERMARKS = (*_INTEGERS, *_MOMENTS)
 _MOST_DIGITS = 38
 """Of a decimal of Spark."""
 _NOT_FINITE = "({0} IN ('NaN', 'Infinity', '-Infinity'))"
-_LOSES_DIGITS = (
+_FITS_NO_DOUBLE = (
     "(CASE WHEN {0} IN ('NaN', 'Infinity', '-Infinity', 0) THEN false WHEN abs({0}) NOT BETWEEN 1e-307 AND 1e308 THEN true "
-    "ELSE {0}::float8::text::numeric <> {0} END)"
+    "WHEN scale({0}) > 0 AND trunc({0}) <> {0} THEN false ELSE {0}::float8::text::numeric <> {0} END)"
 )
 
 
@@ -91,13 +91,13 @@ def relation_columns(place: str, schema: pa.Schema, dimensions: Mapping[str, int
 
 
 def fault_expression(columns: Sequence[Column]) -> str:
-    """SQL of the first fault of a row, in the order of the columns; NULL if it has none."""
+    """SQL of the first fault of a row, in the order of the columns; NULL if it has none. Empty if no column can have a fault."""
     cases = [
         f"WHEN {column.fault} THEN {quote_text(f'{column.name} is {column.reason}, not {column.kind.simpleString()}')}"
         for column in columns
         if column.fault
     ]
-    return f"CASE {' '.join(cases)} END" if cases else "NULL::text"
+    return f"CASE {' '.join(cases)} END" if cases else ""
 
 
 def row_text(columns: Sequence[Column]) -> str:
@@ -137,7 +137,7 @@ def _fault(type_name: str, value: str) -> tuple[str, str]:
         )
         return f"(NOT isfinite({value}) OR {outside})", "infinite, or outside of the years 1 to 9999"
     if type_name == "numeric":
-        return _LOSES_DIGITS.format(value), "a number of more digits than a double has"
+        return _FITS_NO_DOUBLE.format(value), "a whole number that no double is equal to, or out of range"
     return "", ""
 
 

@@ -5,17 +5,21 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.pandas.types import to_arrow_type
 
-from pipelines.data.sources.text.parsed import LINE, PROBLEM, RANGE, RECORD
+from pipelines.data.sources.text.parsed import PROBLEM, RECORD
 from pipelines.errors import SourceError
 from pipelines.formats.postgres.arrays import nest
 from pipelines.formats.postgres.columns import Column, fault_expression, row_text
 from pipelines.formats.postgres.fingerprint import Fingerprint
+from pipelines.formats.postgres.relation import Relation
 from pipelines.formats.postgres.snapshot import Exported, import_snapshot
 
 _BATCH_BYTES = 4 * 2**20
 _RECORD_CHARACTERS = 10_000
 _HASH = "_hash"
+NO_TEXT = "NULL::text"
 
 
 @dataclass(frozen=True)
@@ -47,7 +51,7 @@ class PartReader:
         rows = hashes = 0
         with import_snapshot(self.exported, self.subject) as connection, connection.cursor() as cursor:
             cursor.adbc_statement.set_options(**{"adbc.postgresql.batch_size_hint_bytes": str(_BATCH_BYTES)})
-            cursor.execute(f"{self._select()} WHERE {part.condition}")
+            cursor.execute(f"{select(self.columns, self.has_hash)} FROM {self.source} WHERE {part.condition}")
             for received in cursor.fetch_record_batch():
                 if self.has_hash:
                     hashes += int(received[_HASH].to_numpy().astype(np.uint64).sum(dtype=np.uint64))
@@ -60,42 +64,60 @@ class PartReader:
                 "TIMESTAMP '2026-01-31', and give LIMIT and DISTINCT ON an ORDER BY without ties"
             )
 
-    def _select(self) -> str:
-        values = [f"{column.sent_value} AS c{number}" for number, column in enumerate(self.columns)]
-        lengths = [
-            f"{length} AS n{number}_{dimension}"
-            for number, column in enumerate(self.columns)
-            for dimension, length in enumerate(column.sent_lengths)
-        ]
-        fault = fault_expression(self.columns)
-        text = row_text(self.columns)
-        record = f"CASE WHEN {fault} IS NOT NULL THEN left({text}, {_RECORD_CHARACTERS}) END" if fault != "NULL::text" else fault
-        hashed = [f"hashtextextended({text}, 0) AS {_HASH}"] if self.has_hash else []
-        return f"SELECT {', '.join([*values, *lengths, f'{fault} AS {PROBLEM}', f'{record} AS {RECORD}', *hashed])} FROM {self.source}"
-
     def _convert(self, received: pa.RecordBatch, part: int, rows_before: int) -> pa.RecordBatch:
-        arrays = []
-        for number, (column, field) in enumerate(zip(self.columns, self.schema, strict=False)):
-            array = storage(received[f"c{number}"])
-            if column.dimensions > 1:
-                array = nest(array, [received[f"n{number}_{dimension}"].to_numpy() for dimension in range(column.dimensions)])
-            arrays.append(_cast(array, field, f"{self.place}: column {column.name}"))
-        problems = received[PROBLEM]
+        arrays = convert(received, self.columns, self.place)
         lines = pa.array(np.arange(rows_before + 1, rows_before + len(received) + 1))
-        origin = {PROBLEM: problems, RECORD: received[RECORD], RANGE: pa.repeat(pa.scalar(part, pa.int32()), len(received)), LINE: lines}
-        return pa.record_batch([*arrays, *origin.values()], schema=self.schema)
+        origin = [received[PROBLEM], received[RECORD], pa.repeat(pa.scalar(part, pa.int32()), len(received)), lines]
+        return pa.record_batch([*arrays, *origin], schema=self.schema)
+
+
+def select(columns: Sequence[Column], has_hash: bool) -> str:
+    """SQL of what is sent of each row, up to FROM: its values as c0, c1 and so on, lengths of arrays, its fault and its text."""
+    values = [f"{column.sent_value} AS c{number}" for number, column in enumerate(columns)]
+    lengths = [
+        f"{length} AS n{number}_{dimension}"
+        for number, column in enumerate(columns)
+        for dimension, length in enumerate(column.sent_lengths)
+    ]
+    fault, text = fault_expression(columns), row_text(columns)
+    record = f"CASE WHEN {fault} IS NOT NULL THEN left({text}, {_RECORD_CHARACTERS}) END" if fault else NO_TEXT
+    hashed = [f"hashtextextended({text}, 0) AS {_HASH}"] if has_hash else []
+    return f"SELECT {', '.join([*values, *lengths, f'{fault or NO_TEXT} AS {PROBLEM}', f'{record} AS {RECORD}', *hashed])}"
+
+
+def sample_rows(relation: Relation, source: str, limit: str) -> tuple[pa.Table, int]:
+    """The rows of `source` without a fault, in the transaction of the driver, and the number of those with one."""
+    names = [column.name for column in relation.columns]
+    batches, faulty = list[pa.RecordBatch](), 0
+    with relation.snapshot.connection.cursor() as cursor:
+        cursor.execute(f"{select(relation.columns, False)} FROM {source}{limit}")
+        for received in cursor.fetch_record_batch():
+            is_sound = pc.is_null(received[PROBLEM])
+            arrays = convert(received, relation.columns, relation.settings.place)
+            batch = pa.record_batch(arrays, names=names).filter(is_sound)
+            batches.append(batch)
+            faulty += len(received) - len(batch)
+    return pa.Table.from_batches(batches, batches[0].schema if batches else pa.schema([(name, pa.null()) for name in names])), faulty
+
+
+def convert(received: pa.RecordBatch, columns: Sequence[Column], place: str) -> list[pa.Array]:
+    """The values of the columns in the types of Spark's columns. Raises SourceError for what is not in its type, such as a text that is not
+    UTF-8, which a database without an encoding may have."""
+    arrays = []
+    for number, column in enumerate(columns):
+        array = storage(received[f"c{number}"])
+        if column.dimensions > 1:
+            array = nest(array, [received[f"n{number}_{dimension}"].to_numpy() for dimension in range(column.dimensions)])
+        kind = to_arrow_type(column.kind, timezone="UTC")
+        try:
+            array = array.cast(kind)
+            array.validate(full=True)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise SourceError(f"{place}: column {column.name} cannot be read as {kind}: {error}; CAST it in a query") from error
+        arrays.append(array)
+    return arrays
 
 
 def storage(array: pa.Array) -> pa.Array:
     """The array without PostgreSQL's types around those of Arrow."""
     return array.storage if isinstance(array, pa.ExtensionArray) else array
-
-
-def _cast(array: pa.Array, field: pa.Field, place: str) -> pa.Array:
-    """The array in the type of its field. Raises SourceError for text that is not UTF-8, as a database without an encoding may have."""
-    try:
-        array = array.cast(field.type)
-        array.validate(full=True)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise SourceError(f"{place} cannot be read as {field.type}: {error}; CAST it in a query") from error
-    return array

@@ -47,13 +47,25 @@ class TableKind:
     format: str
     endings: tuple[str, ...]
     read: Callable[[list[str], str, int | None], SampledTable]
-    """Takes the files, the path that the config is to have, and the rows before the names of the columns, if that number is told."""
+    """Takes the files, the path that the config is to have, and the rows before the names of the columns, if that number is told. Of an
+    address, `files` and path are the address itself."""
+    schemes: tuple[str, ...] = ()
+    """Of addresses, such as `postgresql` of postgresql://host/database, which name a table and no files."""
 
 
 @cache
+def _table_kinds() -> tuple[TableKind, ...]:
+    return tuple(kind for module in slice_modules("draft").values() for kind in getattr(module, "TABLE_KINDS", ()))
+
+
 def _kinds_by_ending() -> dict[str, TableKind]:
-    kinds = [kind for module in slice_modules("draft").values() for kind in getattr(module, "TABLE_KINDS", ())]
-    return {ending: kind for kind in kinds for ending in kind.endings}
+    return {ending: kind for kind in _table_kinds() for ending in kind.endings}
+
+
+def kind_of_address(data: str) -> TableKind | None:
+    """The kind of table that an address names; None of the path of a file or a folder."""
+    scheme = data.partition("://")[0]
+    return next((kind for kind in _table_kinds() if scheme in kind.schemes), None) if "://" in data else None
 
 
 def file_format(path: Path) -> str | None:
@@ -73,6 +85,8 @@ def find_table(data: str, skip_rows: int | None = None, target: str = "") -> Sam
     Files of a test that have no value of the `target` are not used.
 
     Raises SourceError if it is a table that cannot be read."""
+    if address := kind_of_address(data):
+        return address.read([data], data, skip_rows)
     path = Path(data)
     if path.is_file():
         kind = file_format(path)
