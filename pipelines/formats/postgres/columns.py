@@ -1,8 +1,8 @@
 """How each type of PostgreSQL becomes one of Spark, and which of its values have no place there.
 
 The server itself sends NULL for a value that fits no column, and says why: infinite dates, NaN in a decimal, arrays of other dimensions.
-A numeric with a precision is a decimal of the same. One without it is the nearest double, as in other formats; but a whole number is refused
-that no double is equal to, since two identifiers could become one. Types without a counterpart are the text that COPY writes.
+A numeric with a precision is a decimal of the same. One without it is the nearest double, as in other formats; but a whole number that no
+double is equal to is refused, since two identifiers could become one. Types without a counterpart are the text that COPY writes.
 """
 
 from collections import Counter

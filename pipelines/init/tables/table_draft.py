@@ -60,8 +60,11 @@ class _Plan:
 def draft_table(request: Request) -> Draft | None:
     """Draft the config of a file or a folder of tables; None for other data. Raises ConfigError or SourceError if they train no model."""
     table = find_table(request.data, request.skip_rows, request.target)
-    if not table:
-        return None
+    return draft_sampled_table(request, table) if table else None
+
+
+def draft_sampled_table(request: Request, table: SampledTable) -> Draft:
+    """Draft the config of a table. Raises ConfigError or SourceError if it trains no model."""
     if table.rows < LEAST_ROWS:
         raise SourceError(_too_few_rows(table, request.data))
     plan = _plan(table, request)
