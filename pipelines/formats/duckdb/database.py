@@ -21,7 +21,6 @@ from pipelines.errors import SourceError
 
 SIDE_FILE = ".wal"
 """Of changes that are not in the database's file yet."""
-_ROWS_PER_BATCH = 20_000
 _CONFIG = {"enable_external_access": "false", "threads": "1"}
 _WIDE = ("HUGEINT", "UHUGEINT", "BIGNUM")
 """Whole numbers that Arrow would have as a decimal of 38 digits, and a greater one as another number."""
@@ -38,13 +37,13 @@ class DatabaseReader:
 
     def schema(self, path: str) -> pa.Schema:
         with local_file(path) as local, open_database(path, local) as database:
-            return database.sql(f"SELECT * FROM ({self._select(path, database)}) LIMIT 0").to_arrow_table().schema
+            return pa.RecordBatchReader.from_stream(database.sql(self._select(path, database))).schema
 
     def batches(self, path: str, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         with local_file(path) as local, open_database(path, local) as database:
             columns = ", ".join(quote_duckdb_name(name) for name in names)
             rows = database.sql(f"SELECT {columns} FROM ({self._select(path, database)})")
-            yield from rows.to_arrow_reader(_ROWS_PER_BATCH)
+            yield from pa.RecordBatchReader.from_stream(rows)
 
     def _select(self, path: str, database: Any) -> str:
         """The SELECT of all columns, in types that Arrow has. Raises SourceError for a table that is not there, a query that varies, and a
@@ -72,8 +71,8 @@ def table_sizes(path: str) -> dict[str, int]:
         tables = database.sql(sql).fetchall()
         sizes = {}
         for schema, table in tables:
-            (rows,) = database.sql(f"SELECT count(*) FROM {quote_duckdb_name(schema)}.{quote_duckdb_name(table)}").fetchone()
-            sizes[table if schema == "main" else f"{schema}.{table}"] = rows
+            rows = database.sql(f"SELECT count(*) FROM {quote_duckdb_name(schema)}.{quote_duckdb_name(table)}").fetchall()
+            sizes[table if schema == "main" else f"{schema}.{table}"] = rows[0][0]
         return sizes
 
 
@@ -83,8 +82,8 @@ def check_closed(path: str) -> None:
     side_file = Path(inner + SIDE_FILE)
     if isinstance(filesystem, LocalFileSystem) and side_file.exists() and (size := side_file.stat().st_size):
         raise SourceError(
-            f"{path} is being written to, or was not closed: {side_file.name} has {size:,} bytes of changes that are not in the file; close "
-            "it in the programs that have it open, or open it once and run CHECKPOINT"
+            f"{path} is being written to, or was not closed: {side_file.name} has {size:,} bytes of changes that are not in the file; "
+            "close it in the programs that have it open, or open it once and run CHECKPOINT"
         )
 
 
@@ -124,7 +123,7 @@ def _find_table(path: str, database: Any, name: str) -> str:
 
 def _check_query(path: str, database: Any, query: str) -> None:
     """Raises SourceError for a query whose rows are not those of the file alone: by chance or by the clock, as functions say themselves."""
-    parsed = json.loads(database.execute("SELECT json_serialize_sql(?::VARCHAR)", [query]).fetchone()[0])
+    parsed = json.loads(database.execute("SELECT json_serialize_sql(?::VARCHAR)", [query]).fetchall()[0][0])
     if parsed["error"]:
         raise SourceError(f"{path}: DuckDB: {parsed['error_message']}; a query is one SELECT")
     if len(parsed["statements"]) != 1:

@@ -26,8 +26,8 @@ class Shard:
 
 
 def find_shards(paths: Sequence[str]) -> list[Shard]:
-    """The shards of the datasets in some folders, in the order of their names. Raises SourceError for a folder that is no dataset, and for a
-    shard that is missing."""
+    """The shards of the datasets in some folders, in the order of their names. Raises SourceError for a folder that is no dataset, and for
+    a shard that is missing."""
     return [shard for path in paths for shard in _shards_below(path.rstrip("/"))]
 
 

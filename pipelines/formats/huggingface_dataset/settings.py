@@ -9,8 +9,8 @@ from pipelines.config.source.table_settings import Format
 
 
 class HuggingfaceDatasetTable(Table):
-    """A folder that `save_to_disk` of Hugging Face's library `datasets` wrote, read without that library. It has the settings of every table
-    that Spark reads; the types are those of the dataset."""
+    """A folder that `save_to_disk` of Hugging Face's library `datasets` wrote, read without that library. It has the settings of every
+    table that Spark reads; the types are those of the dataset."""
 
     implementation: ClassVar[str] = "pipelines.formats.huggingface_dataset.table:HuggingfaceDataset"
     own_rules: ClassVar[Format] = Format()

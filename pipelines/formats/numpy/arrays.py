@@ -39,7 +39,10 @@ def _open_arrays(path: str, local: str) -> Iterator[Mapping[str, Any]]:
         loaded = np.load(local, mmap_mode="r", allow_pickle=False)
         if isinstance(loaded, np.lib.npyio.NpzFile):
             with loaded:
-                yield {name: loaded[name] for name in loaded.files}
+                arrays = {name: loaded[name] for name in loaded.files}
+            if other := next((name for name, array in arrays.items() if not isinstance(array, np.ndarray)), None):
+                raise ValueError(f"{other} is no array")
+            yield arrays
         elif loaded.dtype.names:
             yield {name: loaded[name] for name in loaded.dtype.names}
         else:
@@ -47,6 +50,6 @@ def _open_arrays(path: str, local: str) -> Iterator[Mapping[str, Any]]:
     except (ValueError, EOFError, OSError, BadZipFile, zlib.error, KeyError) as error:
         reason = " ".join(str(error).split())[:200]
         remedy = "it is cut, damaged or of another format: get it again"
-        if "pickle" in reason or "Object arrays" in reason:
+        if "pickle" in reason or "bject" in reason:  # also of what cannot be mapped
             remedy = "a pickle runs code when it is read, so none is; save arrays of numbers, texts or dates, as np.savez does"
         raise SourceError(f"{path} cannot be read as a file of NumPy ({reason}); {remedy}") from error
