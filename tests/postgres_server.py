@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-import postgres  # of cluster/local
+import postgres  # type: ignore[import-untyped]  # of cluster/local
 import psycopg
 import pytest
 

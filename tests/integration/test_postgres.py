@@ -91,7 +91,8 @@ def test_a_value_without_a_counterpart_makes_its_row_malformed(spark: SparkSessi
         "INSERT INTO odd(id, a) VALUES (1, 'infinity'), (2, '0044-03-15 BC'), (3, '10000-01-01')",
         "INSERT INTO odd(id, b) VALUES (4, '-infinity'), (5, '10000-01-01')",
         "INSERT INTO odd(id, c) VALUES (6, 'NaN')",
-        "INSERT INTO odd(id, d) VALUES (7, 12345678901234567), (8, '1e400'), (9, '1e-400'), (10, 'NaN'), (11, '-Infinity'), (12, 2^53), (18, 12345678901234567.1)",
+        "INSERT INTO odd(id, d) VALUES (7, 12345678901234567), (8, '1e400'), (9, '1e-400'), (10, 'NaN'), (11, '-Infinity')",
+        "INSERT INTO odd(id, d) VALUES (12, 2^53), (18, 12345678901234567.1)",
         "INSERT INTO odd(id, e) VALUES (13, '{{1,2},{3,4}}')",
         "INSERT INTO odd(id, f) VALUES (14, '{2026-01-01,infinity}'), (15, '{2026-01-01}')",
         "INSERT INTO odd(id, g) VALUES (16, '{1,2}'), (17, '{{{1}}}')",
@@ -362,9 +363,9 @@ def pipeline(table: dict[str, Any], folder: Path) -> dict[str, Any]:
 def test_init_drafts_a_config_from_an_address(database: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     database.run(
-        """CREATE TABLE visits AS SELECT i AS id, 20 + i % 50 AS age, (i * 7919 % 1000)::numeric(9,2) / 3 AS paid, md5((i % 5)::text) AS town,
-           CASE WHEN i % 10 = 0 THEN 'infinity' ELSE timestamp '2026-01-01' + i * interval '1 h' END AS seen, (i * 7919 % 1000) > 500 AS "left"
-           FROM generate_series(1, 600) i"""
+        """CREATE TABLE visits AS SELECT i AS id, 20 + i % 50 AS age, (i * 7919 % 1000)::numeric(9,2) / 3 AS paid,
+           md5((i % 5)::text) AS town, CASE WHEN i % 10 = 0 THEN 'infinity' ELSE timestamp '2026-01-01' + i * interval '1 h' END AS seen,
+           (i * 7919 % 1000) > 500 AS "left" FROM generate_series(1, 600) i"""
     )
     address = f"{settings(database)['url']}&table=visits"
     draft = api.init(address, target="left", output="visits.yaml", rehearse=False)

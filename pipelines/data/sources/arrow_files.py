@@ -125,7 +125,7 @@ def _convert_moments(array: pa.Array, kind: pa.DataType) -> Converted:
     first, last = _FIRST, _LAST
     if pa.types.is_timestamp(kind):
         zone = UTC if kind.tz else None
-        first, last = datetime(1, 1, 1, tzinfo=zone), datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=zone)  # type: ignore[assignment]
+        first, last = datetime(1, 1, 1, tzinfo=zone), datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=zone)
     # Compared before they are converted: seconds and days may be greater than any number of microseconds.
     unit = array.type if pa.types.is_timestamp(array.type) else pa.date32()
     plain = array if pa.types.is_timestamp(array.type) else array.cast(pa.date32())

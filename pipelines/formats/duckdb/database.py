@@ -21,7 +21,7 @@ from pipelines.errors import SourceError
 
 SIDE_FILE = ".wal"
 """Of changes that are not in the database's file yet."""
-_CONFIG = {"enable_external_access": "false", "threads": "1"}
+_CONFIG: dict[str, str | bool | int | float | list[str]] = {"enable_external_access": "false", "threads": "1"}
 _WIDE = ("HUGEINT", "UHUGEINT", "BIGNUM")
 """Whole numbers that Arrow would have as a decimal of 38 digits, and a greater one as another number."""
 _TEXTS = ("BIT", "TIME WITH TIME ZONE", "INTERVAL")

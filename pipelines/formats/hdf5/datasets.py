@@ -41,21 +41,28 @@ class _Column:
 
     @property
     def dtype(self) -> np.dtype:
-        dtype = self.dataset.dtype[self.field] if self.field else self.dataset.dtype
-        import h5py  # noqa: PLC0415, only who reads HDF5 has it installed
+        return np.dtype("U1") if self._holds_texts else self._own_dtype
 
-        return np.dtype("U1") if h5py.check_string_dtype(dtype) else dtype
+    @property
+    def _own_dtype(self) -> np.dtype:
+        dtype: np.dtype = self.dataset.dtype[self.field] if self.field else self.dataset.dtype
+        return dtype
+
+    @property
+    def _holds_texts(self) -> bool:
+        # Only who reads HDF5 has it installed.
+        import h5py  # type: ignore[import-untyped]  # noqa: PLC0415
+
+        return h5py.check_string_dtype(self._own_dtype) is not None
 
     @property
     def shape(self) -> tuple[int, ...]:
         return tuple(self.dataset.shape or ())
 
     def __getitem__(self, rows: slice) -> np.ndarray:
-        import h5py  # noqa: PLC0415
-
         values = self.dataset[rows]
         values = values[self.field] if self.field else values
-        if not h5py.check_string_dtype(self.dataset.dtype[self.field] if self.field else self.dataset.dtype):
+        if not self._holds_texts:
             return np.asarray(values)
         texts = [value.decode() if isinstance(value, bytes) else str(value) for value in values.ravel()]
         return np.array(texts, dtype=np.str_).reshape(values.shape)

@@ -51,7 +51,7 @@ def split_address(address: str) -> tuple[str, dict[str, str]]:
     """The address of a database, and the settings in its parameters that are none of libpq's: `table` and `query`."""
     parts = urlsplit(address)
     parameters = dict(parse_qsl(parts.query))
-    own = {name: parameters.pop(name) for name in ("table", "query") if name in parameters}
+    own = {str(name): parameters.pop(name) for name in ("table", "query") if name in parameters}
     return urlunsplit(parts._replace(query=urlencode(parameters, quote_via=quote, safe="/:"))), own
 
 

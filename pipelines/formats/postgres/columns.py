@@ -38,7 +38,8 @@ _INTEGERS, _MOMENTS = ("int2", "int4", "int8"), ("date", "timestamp", "timestamp
 WATERMARKS = (*_INTEGERS, *_MOMENTS)
 _MOST_DIGITS = 38
 """Of a decimal of Spark."""
-_NOT_FINITE = "({0} IN ('NaN', 'Infinity', '-Infinity'))"
+_IS_NAN = "({0} = 'NaN')"
+"""Of a numeric with a precision, which cannot be infinite."""
 _FITS_NO_DOUBLE = (
     "(CASE WHEN {0} IN ('NaN', 'Infinity', '-Infinity', 0) THEN false WHEN abs({0}) NOT BETWEEN 1e-307 AND 1e308 THEN true "
     "WHEN scale({0}) > 0 AND trunc({0}) <> {0} THEN false ELSE {0}::float8::text::numeric <> {0} END)"
@@ -147,7 +148,7 @@ def _numeric(name: str, modifier: int) -> Column:
     precision, scale = (modifier - 4) >> 16, ((modifier - 4) & 0x7FF ^ 0x400) - 0x400
     digits = max(precision - min(scale, 0), scale)
     if modifier >= 0 and digits <= _MOST_DIGITS:
-        return Column(name, "numeric", T.DecimalType(digits, max(scale, 0)), identifier, _NOT_FINITE.format(identifier), "NaN")
+        return Column(name, "numeric", T.DecimalType(digits, max(scale, 0)), identifier, _IS_NAN.format(identifier), "NaN")
     fault, reason = _fault("numeric", identifier)
     return Column(name, "numeric", T.DoubleType(), f"{identifier}::float8", fault, reason)
 

@@ -55,7 +55,8 @@ def check_adbc(place: str) -> None:
 
 def connect(url: str) -> Any:
     """A connection in a transaction, which begins with the first statement. Raises SourceError if the server does not take it."""
-    from adbc_driver_postgresql import dbapi  # noqa: PLC0415, only who reads PostgreSQL has it installed
+    # Only who reads PostgreSQL has it installed.
+    from adbc_driver_postgresql import dbapi  # type: ignore[import-untyped]  # noqa: PLC0415
 
     with server_errors(url):
         return dbapi.connect(connection_address(url), autocommit=False)
