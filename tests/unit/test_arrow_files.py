@@ -78,7 +78,7 @@ def test_moments_outside_of_the_years_are_faults() -> None:
 
 @pytest.mark.parametrize("kind", [pa.duration("s"), pa.month_day_nano_interval(), pa.decimal256(50, 2), pa.list_(pa.duration("s"))])
 def test_a_type_that_spark_does_not_have_is_named(kind: pa.DataType) -> None:
-    with pytest.raises(SourceError, match=r"a is .*, which Spark does not have; leave it out"):
+    with pytest.raises(SourceError, match=r"a is .*, which Spark does not have; give the table a schema of the other columns"):
         convert_array(pa.nulls(1, kind), "a")
 
 
@@ -134,7 +134,7 @@ def test_a_table_of_duckdb(tmp_path: Path) -> None:
         ("", "SELECT 1 AS a; SELECT 2 AS a", "the query has 2 statements"),
         ("", "SELECT b FROM kinds", "correct the query of the table"),
         ("", "SELECT 340282366920938463463374607431768211455::UHUGEINT AS wide", "Could not cast value"),
-        ("", "SELECT [1::HUGEINT] AS wide", "column wide is HUGEINT.., whose whole numbers Spark does not have"),
+        ("", "SELECT [1::HUGEINT] AS wide", "column wide is HUGEINT.., whose content_before numbers Spark does not have"),
     ],
 )
 def test_what_duckdb_does_not_read_is_one_line(tmp_path: Path, table: str, query: str, message: str) -> None:
@@ -215,8 +215,8 @@ def test_what_avro_may_hold_and_no_table_does(tmp_path: Path) -> None:
     (batch,) = RecordReader().batches(str(late), ["a"])
     faults = convert_array(batch["a"], "a").is_faulty
     assert faults is not None and faults.to_pylist() == [True, False] and before == read.LOGICAL_READERS
-    whole = late.read_bytes()
-    for content in (whole[:-5], whole[:40], b"no Avro at all"):
+    content_before = late.read_bytes()
+    for content in (content_before[:-5], content_before[:40], b"no Avro at all"):
         late.write_bytes(content)
         with pytest.raises(SourceError, match=r"b.avro cannot be read as Avro \(.*\); it is cut, damaged or of another format"):
             values(RecordReader(), late)
@@ -262,11 +262,11 @@ def test_what_numpy_may_hold_and_no_table_does(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="have as many rows as each other, but x has 2, y has 3"):
         values(ArrayReader(), path)
     assert next(iter(ArrayReader().batches(str(path), ["y"]))).num_rows == 3
-    whole = save(tmp_path / "c.npy", np.save, np.zeros(1000))
-    for content in (whole.read_bytes()[:-8], b"", b"x" * 500):
-        whole.write_bytes(content)
+    content_before = save(tmp_path / "c.npy", np.save, np.zeros(1000))
+    for content in (content_before.read_bytes()[:-8], b"", b"x" * 500):
+        content_before.write_bytes(content)
         with pytest.raises(SourceError, match=r"c.npy cannot be read as a file of NumPy \(.*\); (it is cut|a pickle)"):
-            values(ArrayReader(), whole)
+            values(ArrayReader(), content_before)
     with zipfile.ZipFile(tmp_path / "d.npz", "w") as archive:
         archive.writestr("x.npy", b"x" * 100)
     with pytest.raises(SourceError, match=r"d.npz cannot be read as a file of NumPy"):
@@ -317,13 +317,13 @@ def test_a_dataset_of_hugging_face(tmp_path: Path) -> None:
     assert types(reader, shards[0].file.path) == "text:string,label:bigint,split:string"
     assert values(reader, shards[2].file.path) == {"text": [None, "a"], "label": [1, 0], "split": ["test", "test"]}
     train.save_to_disk(tmp_path / "one")
-    (one,) = find_shards([str(tmp_path / "one")])
-    assert values(ShardReader({}, "split"), one.file.path) == rows
+    (shard,) = find_shards([str(tmp_path / "one")])
+    assert values(ShardReader({}, "split"), shard.file.path) == rows
     with pytest.raises(SourceError, match="has a column label of its own; set split_column to another name"):
-        ShardReader({one.file.path: "train"}, "label").schema(one.file.path)
-    path = Path(one.file.path)
-    whole = path.read_bytes()
-    path.write_bytes(whole[:-8])
+        ShardReader({shard.file.path: "train"}, "label").schema(shard.file.path)
+    path = Path(shard.file.path)
+    content_before = path.read_bytes()
+    path.write_bytes(content_before[:-8])
     with pytest.raises(SourceError, match="is cut: it ends without the mark of its end"):
         values(ShardReader({}, "split"), str(path))
     path.unlink()

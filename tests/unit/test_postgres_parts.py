@@ -14,7 +14,7 @@ from pipelines.errors import ConfigError
 from pipelines.formats.postgres.address import address_fault, connection_address, quote_table, split_address, without_login
 from pipelines.formats.postgres.arrays import nest
 from pipelines.formats.postgres.columns import relation_columns
-from pipelines.formats.postgres.fingerprint import Fingerprint, add, checksum, from_checksum, subtract
+from pipelines.formats.postgres.fingerprint import Fingerprint, add, checksum_text, from_checksum, subtract
 from pipelines.formats.postgres.parts import key_conditions, key_cuts, page_conditions, page_cuts, part_count
 from pipelines.formats.postgres.server import reason, remedy_key
 
@@ -40,8 +40,8 @@ def test_an_address_names_one_database_and_no_password(url: str, fault: str) -> 
 
 
 def test_an_address_has_parameters_of_libpq_and_a_table() -> None:
-    url, own = split_address("postgresql://ann@host/db?sslmode=require&table=sales.orders")
-    assert (url, own) == ("postgresql://ann@host/db?sslmode=require", {"table": "sales.orders"})
+    url, settings = split_address("postgresql://ann@host/db?sslmode=require&table=sales.orders")
+    assert (url, settings) == ("postgresql://ann@host/db?sslmode=require", {"table": "sales.orders"})
     assert connection_address(f"{url}&connect_timeout=3&client_encoding=latin1").partition("?")[2].split("&") == [
         *("keepalives_idle=60", "connect_timeout=3", "fallback_application_name=lockstep", "sslmode=require", "client_encoding=utf8"),
     ]
@@ -123,13 +123,13 @@ def test_a_checksum_has_all_that_an_increment_compares() -> None:
     field = pa.field("a", pa.int32(), metadata={"POSTGRESQL:type": "int4"})
     columns = relation_columns("t", pa.schema([field]), {})
     total = Fingerprint(10, 99, 2**64 - 1, 5, "2026-01-01 00:00:00.5+00")
-    restored = from_checksum(checksum(total, columns), columns)
-    assert restored is not None and restored.has_rows_of(total) and restored.watermark == total.watermark
+    restored = from_checksum(checksum_text(total, columns), columns)
+    assert restored is not None and restored.matches(total) and restored.watermark == total.watermark
     assert from_checksum("sha256:00", columns) is None
     other = relation_columns("t", pa.schema([field.with_metadata({"POSTGRESQL:type": "int8"})]), {})
-    assert from_checksum(checksum(total, columns), other) is None
+    assert from_checksum(checksum_text(total, columns), other) is None
     new = Fingerprint(1, 9, 3, 2**64 - 1, "2026-01-01 00:00:00+00")
-    assert subtract(add(total, new), new).has_rows_of(total) and add(total, new).watermark == total.watermark
+    assert subtract(add(total, new), new).matches(total) and add(total, new).watermark == total.watermark
     assert add(Fingerprint(1, 1, 1, 1, "9"), Fingerprint(1, 1, 1, 1, "10")).watermark == "10"
     assert add(Fingerprint(0, 0, 0, 0), Fingerprint(1, 1, 1, 1, "-5")).watermark == "-5"
 

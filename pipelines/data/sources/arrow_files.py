@@ -54,7 +54,7 @@ def spark_kind(kind: pa.DataType) -> pa.DataType | None:
         return pa.decimal128(kind.precision, kind.scale) if kind.precision <= _MOST_DIGITS and kind.scale >= 0 else None
     tests: Sequence[tuple[Callable[[pa.DataType], bool], pa.DataType]] = (
         (pa.types.is_date, pa.date32()), (is_text, pa.string()), (pa.types.is_time, pa.string()), (pa.types.is_null, pa.string()),
-        (is_binary, pa.binary()), (pa.types.is_float16, pa.float32()),
+        (is_bytes, pa.binary()), (pa.types.is_float16, pa.float32()),
     )  # fmt: skip
     plain = pa.types.is_signed_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
     return next((other for test, other in tests if test(kind)), kind if plain else None)
@@ -68,7 +68,7 @@ def is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 
-def is_binary(kind: pa.DataType) -> bool:
+def is_bytes(kind: pa.DataType) -> bool:
     tests = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary, pa.types.is_binary_view)
     return any(test(kind) for test in tests)
 
@@ -87,7 +87,9 @@ def convert_array(array: pa.Array, place: str) -> Converted:
     """The column in its type of Spark. Raises SourceError if a value has no place there, or if texts are not UTF-8."""
     kind = spark_kind(array.type)
     if kind is None:
-        raise SourceError(f"{place} is {array.type}, which Spark does not have; leave it out of the table's schema, or write it as another")
+        raise SourceError(
+            f"{place} is {array.type}, which Spark does not have; give the table a schema of the other columns, or write it as another"
+        )
     try:
         if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
             return _convert_moments(array, kind)

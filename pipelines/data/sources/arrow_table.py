@@ -85,8 +85,8 @@ def file_schema(reader: ArrowReader, path: str) -> T.StructType:
     lower = [name.lower() for name in columns.names]
     if equal := [name for name in columns.names if lower.count(name.lower()) > 1]:
         raise SourceError(f"{path} has columns {name_list(equal)}, which Spark takes for one; rename one in the file")
-    if taken := sorted(RESERVED & set(lower)):
-        raise SourceError(f"{path} has the column {taken[0]}, a name that is taken; rename it in the file")
+    if reserved := sorted(RESERVED & set(lower)):
+        raise SourceError(f"{path} has the column {reserved[0]}, a name that is taken; rename it in the file")
     if not columns.names:
         raise SourceError(f"{path} has no columns; give a file that has some")
     fields = []
@@ -94,17 +94,17 @@ def file_schema(reader: ArrowReader, path: str) -> T.StructType:
         kind = spark_kind(column.type)
         if kind is None:
             raise SourceError(
-                f"{path}: column {column.name} is {column.type}, which Spark does not have; give the table a schema without it, or write "
-                "it in another type"
+                f"{path}: column {column.name} is {column.type}, which Spark does not have; give the table a schema of the others, or "
+                "write it in another type"
             )
         fields.append(T.StructField(column.name, from_arrow_type(kind, prefer_timestamp_ntz=True)))
     return T.StructType(fields)
 
 
-def check_columns(path: str, columns: T.StructType, wanted: Sequence[T.StructField]) -> None:
-    """Raises SourceError if a wanted column is not in a file."""
+def check_columns(path: str, columns: T.StructType, chosen: Sequence[T.StructField]) -> None:
+    """Raises SourceError if a chosen column is not in a file."""
     names = {name.lower(): name for name in columns.names}
-    if missing := [field.name for field in wanted if field.name.lower() not in names]:
+    if missing := [field.name for field in chosen if field.name.lower() not in names]:
         hint = suggestion(missing[0], columns.names, f"it has {name_list(columns.names)}")
         raise SourceError(f"{path} has no column {name_list(missing)}; {hint}")
 
@@ -114,15 +114,15 @@ def _read(
 ) -> Iterator[pa.RecordBatch]:
     """`has_all` if the columns are those of the first file, and not chosen ones."""
     number, path, file_name = work
-    own = {name.lower(): name for name in reader.schema(path).names}
-    wanted = {name.lower() for name in names}
-    if wanted - own.keys() or (has_all and own.keys() - wanted):
+    names_in_file = {name.lower(): name for name in reader.schema(path).names}
+    chosen = {name.lower() for name in names}
+    if chosen - names_in_file.keys() or (has_all and names_in_file.keys() - chosen):
         raise SourceError(
-            f"{path} has the columns {name_list(list(own.values()))}, and the first file {name_list(list(names))}; give the table a "
-            "schema of the columns that all have, or make the files tables of their own"
+            f"{path} has the columns {name_list(list(names_in_file.values()))}, and the first file {name_list(list(names))}; give the "
+            "table a schema of the columns that all have, or make the files tables of their own"
         )
     rows_before = 0
-    for batch in reader.batches(path, [own[name.lower()] for name in names]):
+    for batch in reader.batches(path, [names_in_file[name.lower()] for name in names]):
         yield _to_batch(batch, names, schema, number, file_name, path, rows_before)
         rows_before += len(batch)
 

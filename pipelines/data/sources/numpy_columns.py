@@ -34,7 +34,7 @@ def batches_of_arrays(path: str, arrays: Mapping[str, Any], names: Sequence[str]
     row_bytes = sum(arrays[name].dtype.itemsize * int(np.prod(arrays[name].shape[1:])) for name in names)
     step = max(1, _BATCH_BYTES // max(row_bytes, 1))
     for start in range(0, rows, step):
-        parts = [to_arrow(np.asarray(arrays[name][start : start + step]), kinds.field(name).type) for name in names]
+        parts = [column_values(np.asarray(arrays[name][start : start + step]), kinds.field(name).type) for name in names]
         yield pa.record_batch(parts, schema=pa.schema([kinds.field(name) for name in names]))
 
 
@@ -68,14 +68,14 @@ def _scalar_kind(place: str, dtype: np.dtype) -> pa.DataType:
     )
 
 
-def to_arrow(array: np.ndarray, kind: pa.DataType) -> pa.Array:
+def column_values(array: np.ndarray, kind: pa.DataType) -> pa.Array:
     """Rows of an array as a column."""
     if pa.types.is_fixed_size_list(kind):
         # The axes behind the second one become lists of their own.
         flat = array.reshape(len(array) * kind.list_size, *array.shape[2:]) if kind.list_size else array.reshape(0, *array.shape[2:])
         if not kind.list_size:
             return pa.array([[]] * len(array), kind)
-        return pa.FixedSizeListArray.from_arrays(to_arrow(flat, kind.value_type), kind.list_size)
+        return pa.FixedSizeListArray.from_arrays(column_values(flat, kind.value_type), kind.list_size)
     if array.dtype.kind == "M":
         unit = "D" if pa.types.is_date(kind) else kind.unit
         array = array.astype(f"M8[{unit}]")

@@ -133,4 +133,4 @@ def _to_array(path: str, name: str, values: Sequence[Any], kind: pa.DataType) ->
     try:
         return pa.array([str(value) if isinstance(value, UUID) else value for value in values], kind)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-        raise SourceError(f"{path}: column {name} cannot be read as {kind}: {error}; write the file again") from error
+        raise SourceError(f"{path}: column {name} cannot be read as {kind}: {error}; write its records again") from error

@@ -15,8 +15,8 @@ def read_hdf5(paths: list[str], data: str, _: int | None) -> SampledTable:
     if not any(groups.values()):
         raise SourceError(f"{paths[0]} has no dataset with rows; give a file that has one")
     group = max(groups, key=lambda name: groups[name])
-    others = [name or "/" for name in groups if name != group]
-    doubts = (f"the group {group or '/'} is read, and not {name_list(others)}; set group to another",) if others else ()
+    other_groups = [name or "/" for name in groups if name != group]
+    doubts = (f"the group {group or '/'} is read, and not {name_list(other_groups)}; set group to another",) if other_groups else ()
     settings = {"format": "hdf5", "path": data, **({"group": group} if group else {})}
     return table_of_batches(settings, paths, DatasetReader(group), doubts)
 

@@ -17,7 +17,7 @@ STATE, SPLITS = "state.json", "dataset_dict.json"
 
 
 @dataclass(frozen=True)
-class Shard:
+class DatasetFile:
     """A file of a dataset."""
 
     file: File
@@ -25,24 +25,24 @@ class Shard:
     """The split that it is of; empty if the dataset has none."""
 
 
-def find_shards(paths: Sequence[str]) -> list[Shard]:
+def find_shards(paths: Sequence[str]) -> list[DatasetFile]:
     """The shards of the datasets in some folders, in the order of their names. Raises SourceError for a folder that is no dataset, and for
     a shard that is missing."""
     return [shard for path in paths for shard in _shards_below(path.rstrip("/"))]
 
 
-def _shards_below(folder: str) -> list[Shard]:
+def _shards_below(folder: str) -> list[DatasetFile]:
     files = {file.path: file for file in find(folder)}
     root = _root(folder, list(files))
     if f"{root}/{SPLITS}" not in files:
-        return _shards_of(root, files, "")
+        return _list_shards(root, files, "")
     names = _read_json(f"{root}/{SPLITS}").get("splits")
     if not isinstance(names, list) or not names:
         raise SourceError(f"{folder}: {SPLITS} names no splits; write the dataset again with save_to_disk")
-    return [shard for name in names for shard in _shards_of(f"{root}/{name}", files, str(name))]
+    return [shard for name in names for shard in _list_shards(f"{root}/{name}", files, str(name))]
 
 
-def _shards_of(folder: str, files: dict[str, File], split: str) -> list[Shard]:
+def _list_shards(folder: str, files: dict[str, File], split: str) -> list[DatasetFile]:
     if f"{folder}/{STATE}" not in files:
         raise SourceError(f"{folder} has no {STATE}, so it is no dataset that save_to_disk wrote; give the folder that it wrote")
     entries = _read_json(f"{folder}/{STATE}").get("_data_files")
@@ -51,7 +51,7 @@ def _shards_of(folder: str, files: dict[str, File], split: str) -> list[Shard]:
         raise SourceError(f"{folder} lacks {name_list(missing)}, which its {STATE} names; copy the folder again")
     if not names:
         raise SourceError(f"{folder}: {STATE} names no files; write the dataset again with save_to_disk")
-    return [Shard(files[f"{folder}/{name}"], split) for name in names]
+    return [DatasetFile(files[f"{folder}/{name}"], split) for name in names]
 
 
 def _root(folder: str, paths: Sequence[str]) -> str:

@@ -7,14 +7,14 @@ from pipelines.data.sources.arrow_table import ArrowTable
 from pipelines.data.sources.files.file_table import stats
 from pipelines.data.sources.files.files import File
 from pipelines.data.versions.raw_inputs import SourceFile
-from pipelines.formats.huggingface_dataset.folders import Shard, find_shards
+from pipelines.formats.huggingface_dataset.folders import DatasetFile, find_shards
 from pipelines.formats.huggingface_dataset.settings import HuggingfaceDatasetTable
 from pipelines.formats.huggingface_dataset.shards import ShardReader
 
 
 class HuggingfaceDataset(ArrowTable[HuggingfaceDatasetTable]):
     @cached_property
-    def shards(self) -> list[Shard]:
+    def shards(self) -> list[DatasetFile]:
         return find_shards(self.settings.paths)
 
     @cached_property

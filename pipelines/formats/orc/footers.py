@@ -35,21 +35,21 @@ def read_footers(spark: SparkSession, paths: Sequence[str]) -> list[Footer]:
     return sorted((Footer(row.path, row.rows, tuple(row.columns)) for row in rows), key=lambda footer: footer.path)
 
 
-def check_same_columns(footers: Sequence[Footer], wanted: Sequence[str]) -> None:
-    """Raises SourceError if files differ in the `wanted` columns, or in any if there are none of these, and if a wanted one is missing."""
+def check_equal_columns(footers: Sequence[Footer], columns: Sequence[str]) -> None:
+    """Raises SourceError if files differ in these `columns`, or in any if none is named, and if one of them is missing."""
     for footer in footers:
         names = [column.partition(" ")[0].lower() for column in footer.columns]
-        if missing := [name for name in wanted if name.lower() not in names]:
+        if missing := [name for name in columns if name.lower() not in names]:
             raise SourceError(f"{footer.path} has no column {name_list(missing)}; it has {name_list(names)}")
-        if differing := sorted(_chosen(footer, wanted) ^ _chosen(footers[0], wanted)):
+        if differing := sorted(_select_columns(footer, columns) ^ _select_columns(footers[0], columns)):
             raise SourceError(
-                f"{footer.path} and {footers[0].path} differ in their columns: {name_list(differing)}; make them tables of their own, or "
-                "give the table a schema of the columns that are alike"
+                f"{footer.path} and {footers[0].path} have not the same columns: {name_list(differing)}; give the table a schema of those that are "
+                "alike, or make them tables of their own"
             )
 
 
-def _chosen(footer: Footer, wanted: Sequence[str]) -> set[str]:
-    names = {name.lower() for name in wanted}
+def _select_columns(footer: Footer, columns: Sequence[str]) -> set[str]:
+    names = {name.lower() for name in columns}
     return {column for column in footer.columns if not names or column.partition(" ")[0].lower() in names}
 
 

@@ -10,7 +10,7 @@ from pipelines.data.sources.files.spark_files import SparkFiles
 from pipelines.data.sources.text.parsed import parse_schema
 from pipelines.data.versions.raw_inputs import SourceFile
 from pipelines.errors import SourceError
-from pipelines.formats.orc.footers import check_same_columns, read_footers
+from pipelines.formats.orc.footers import check_equal_columns, read_footers
 
 
 class Orc(SparkFiles):
@@ -30,8 +30,8 @@ class Orc(SparkFiles):
         if schema is not None:
             check_values(spark, self.settings.place, self.files, resolve_types(folders, schema))
         footers = read_footers(spark, [file.path for file in self.files])
-        made = {name.lower() for name in folders}
-        check_same_columns(footers, [name for name in schema.names if name.lower() not in made] if schema is not None else [])
+        folder_names = {name.lower() for name in folders}
+        check_equal_columns(footers, [name for name in schema.names if name.lower() not in folder_names] if schema is not None else [])
         count = sum(footer.rows for footer in footers)
         if not count:
             raise SourceError(f"{self.settings.place} holds no rows; give a path that does")

@@ -25,9 +25,7 @@ def address_fault(url: str) -> str:
     if parts.scheme not in SCHEMES:
         return f"{without_login(url)} is no address of PostgreSQL; {example}"
     if password is not None or "password" in parameters:
-        return (
-            "the address has a password, which everyone who sees the run could read; set PGPASSWORD, or write it to the file of PGPASSFILE"
-        )
+        return "the address has a password, which every viewer of a run could read; set PGPASSWORD, or write it to the file of PGPASSFILE"
     if "," in (host or "") or "," in parameters.get("host", ""):
         return f"{url} names several hosts, and a snapshot is one server's; give one host"
     if not parts.path.strip("/") and "dbname" not in parameters:
@@ -51,11 +49,11 @@ def split_address(address: str) -> tuple[str, dict[str, str]]:
     """The address of a database, and the settings in its parameters that are none of libpq's: `table` and `query`."""
     parts = urlsplit(address)
     parameters = dict(parse_qsl(parts.query))
-    own = {str(name): parameters.pop(name) for name in ("table", "query") if name in parameters}
-    return urlunsplit(parts._replace(query=urlencode(parameters, quote_via=quote, safe="/:"))), own
+    settings = {str(name): parameters.pop(name) for name in ("table", "query") if name in parameters}
+    return urlunsplit(parts._replace(query=urlencode(parameters, quote_via=quote, safe="/:"))), settings
 
 
-def quote_identifier(name: str) -> str:
+def quote_postgres_name(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
@@ -70,4 +68,4 @@ def quote_table(name: str) -> str:
     parts = re.fullmatch(r'\s*("(?:[^"]|"")+"|[^".\s]+)(?:\.("(?:[^"]|"")+"|[^".\s]+))?\s*', name)
     if not parts:
         raise ValueError(f'{name} is no name of a table; give table, schema.table, or names in quotes, such as "My Schema"."My Table"')
-    return ".".join(part if part.startswith('"') else quote_identifier(part.lower()) for part in parts.groups() if part)
+    return ".".join(part if part.startswith('"') else quote_postgres_name(part.lower()) for part in parts.groups() if part)

@@ -15,7 +15,7 @@ from pyspark.sql import types as T
 from pipelines.config.messages.words import name_list
 from pipelines.data.sources.text.parsed import RESERVED
 from pipelines.errors import SourceError
-from pipelines.formats.postgres.address import quote_identifier, quote_text
+from pipelines.formats.postgres.address import quote_postgres_name, quote_text
 
 _PLAIN: Mapping[str, T.DataType] = {
     "int2": T.ShortType(),
@@ -66,7 +66,7 @@ class Column:
 
     @property
     def identifier(self) -> str:
-        return quote_identifier(self.name)
+        return quote_postgres_name(self.name)
 
     @property
     def sent_value(self) -> str:
@@ -86,8 +86,8 @@ def relation_columns(place: str, schema: pa.Schema, dimensions: Mapping[str, int
     lower = Counter(name.lower() for name in schema.names)
     if equal := [name for name in schema.names if lower[name.lower()] > 1]:
         raise SourceError(f"{place} has columns {name_list(equal)}, which Spark takes for one; name them apart by AS in a query")
-    if taken := sorted(lower.keys() & RESERVED):
-        raise SourceError(f"{place} has the column {taken[0]}, a name that is taken; name it otherwise by AS in a query")
+    if reserved := sorted(lower.keys() & RESERVED):
+        raise SourceError(f"{place} has the column {reserved[0]}, a name that is taken; name it otherwise by AS in a query")
     return [_column(place, field, dimensions.get(field.name, 1)) for field in schema]
 
 
@@ -109,7 +109,7 @@ def row_text(columns: Sequence[Column]) -> str:
 
 def _column(place: str, field: pa.Field, dimensions: int) -> Column:
     metadata = field.metadata or {}
-    type_name, identifier = metadata.get(b"POSTGRESQL:type", b"").decode(), quote_identifier(field.name)
+    type_name, identifier = metadata.get(b"POSTGRESQL:type", b"").decode(), quote_postgres_name(field.name)
     if type_name in ("money", "_money"):
         raise SourceError(
             f"{place}: column {field.name} is money, whose text depends on the server's language; CAST it to numeric(19,2) in a query"
@@ -144,7 +144,7 @@ def _fault(type_name: str, value: str) -> tuple[str, str]:
 
 def _numeric(name: str, modifier: int) -> Column:
     """A modifier is precision and scale, which has eleven bits and a sign; -1 if there are none."""
-    identifier = quote_identifier(name)
+    identifier = quote_postgres_name(name)
     precision, scale = (modifier - 4) >> 16, ((modifier - 4) & 0x7FF ^ 0x400) - 0x400
     digits = max(precision - min(scale, 0), scale)
     if modifier >= 0 and digits <= _MOST_DIGITS:
@@ -154,7 +154,7 @@ def _numeric(name: str, modifier: int) -> Column:
 
 
 def _array(name: str, element: str, dimensions: int) -> Column:
-    identifier = quote_identifier(name)
+    identifier = quote_postgres_name(name)
     element_fault, reason = _fault(element, "element")
     cast = "" if element in _PLAIN else "::float8[]" if element == "numeric" else "::text[]"
     # Slices begin at 1, and ADBC refuses arrays that begin at another number than 0 or 1.

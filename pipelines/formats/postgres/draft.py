@@ -19,21 +19,21 @@ _SAMPLE_ROWS = 100_000
 def read_postgres(_: list[str], address: str, __: int | None) -> SampledTable:
     """The table, from a sample that is the same each time: of all pages at random, or the first rows of what has no pages. Raises
     ConfigError for an address without a table, and SourceError if it cannot be read."""
-    url, own = split_address(address)
+    url, table_settings = split_address(address)
     if fault := address_fault(url):
         raise ConfigError(fault)
     check_adbc(without_login(url))
-    if len(own) != 1:
+    if len(table_settings) != 1:
         raise ConfigError(
             f"{without_login(url)} names no table; add it, as in {url}{'&' if '?' in url else '?'}table=name, or query=SELECT …"
         )
-    rows, total, doubts = _sample(PostgresTable(url=url, **own))
+    rows, total, doubts = _sample(PostgresTable(url=url, **table_settings))
     if not len(rows):
-        raise SourceError(f"{without_login(url)} {own.get('table', 'query')} has no rows; give a table that has some")
+        raise SourceError(f"{without_login(url)} {table_settings.get('table', 'query')} has no rows; give a table that has some")
     names = dict(zip(rows.column_names, tensor_column_names(rows.column_names), strict=True))
     columns = type_forms([convert_column(names[name], rows[name]) for name in rows.column_names])
     return SampledTable(
-        {"format": "postgres", "url": url, **own},
+        {"format": "postgres", "url": url, **table_settings},
         [ColumnFacts(without_infinity(column)) for column in columns],
         max(total, len(rows)),
         len(rows) == total,
@@ -46,7 +46,7 @@ def read_postgres(_: list[str], address: str, __: int | None) -> SampledTable:
 def _sample(settings: PostgresTable) -> tuple[pa.Table, int, tuple[str, ...]]:
     """Rows without a fault, about how many there are in all, and doubts about those with one."""
     # Not when `lockstep init` starts, since Spark's types take their time to import.
-    from pipelines.formats.postgres.reading import sample_rows  # noqa: PLC0415
+    from pipelines.formats.postgres.reading import read_sample  # noqa: PLC0415
     from pipelines.formats.postgres.relation import open_relation  # noqa: PLC0415
 
     owner = _Owner()
@@ -56,7 +56,7 @@ def _sample(settings: PostgresTable) -> tuple[pa.Table, int, tuple[str, ...]]:
         source, limit = relation.source, f" LIMIT {_SAMPLE_ROWS}"
         if relation.is_stored and total > _SAMPLE_ROWS:
             source, limit = f"{source} TABLESAMPLE SYSTEM ({100 * _SAMPLE_ROWS / total}) REPEATABLE (0)", ""
-        rows, faulty = sample_rows(relation, source, limit)
+        rows, faulty = read_sample(relation, source, limit)
     doubt = f"{faulty:,} of {faulty + len(rows):,} rows have a value that fits no column, such as infinity, and are refused"
     return rows, total - faulty, (doubt,) * bool(faulty)
 

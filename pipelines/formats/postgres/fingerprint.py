@@ -46,29 +46,29 @@ class Fingerprint:
     watermark: str = ""
     """The greatest value of that column, as text; empty without one."""
 
-    def has_rows_of(self, other: "Fingerprint") -> bool:
+    def matches(self, other: "Fingerprint") -> bool:
         return (self.rows, self.first, self.second) == (other.rows, other.first, other.second)
 
 
-def add(one: Fingerprint, other: Fingerprint) -> Fingerprint:
-    sums = ((one.first + other.first) % 2**64, (one.second + other.second) % 2**64)
-    return Fingerprint(one.rows + other.rows, one.bytes + other.bytes, *sums, _later(one.watermark, other.watermark))
+def add(left: Fingerprint, right: Fingerprint) -> Fingerprint:
+    sums = ((left.first + right.first) % 2**64, (left.second + right.second) % 2**64)
+    return Fingerprint(left.rows + right.rows, left.bytes + right.bytes, *sums, _later(left.watermark, right.watermark))
 
 
-def subtract(all_rows: Fingerprint, some: Fingerprint) -> Fingerprint:
-    """Of the rows that are not among `some`."""
-    sums = ((all_rows.first - some.first) % 2**64, (all_rows.second - some.second) % 2**64)
-    return Fingerprint(all_rows.rows - some.rows, all_rows.bytes - some.bytes, *sums)
+def subtract(all_rows: Fingerprint, part: Fingerprint) -> Fingerprint:
+    """Of the rows that are not in the `part`."""
+    sums = ((all_rows.first - part.first) % 2**64, (all_rows.second - part.second) % 2**64)
+    return Fingerprint(all_rows.rows - part.rows, all_rows.bytes - part.bytes, *sums)
 
 
-def _later(one: str, other: str) -> str:
+def _later(first: str, second: str) -> str:
     """The greater watermark: of integers by value; texts of dates and times, as ISO 8601 has them, sort as these do."""
-    if re.fullmatch(r"-?\d+", one or other):
-        return max(filter(None, (one, other)), key=int)
-    return max(one, other)
+    if re.fullmatch(r"-?\d+", first or second):
+        return max(filter(None, (first, second)), key=int)
+    return max(first, second)
 
 
-def checksum(fingerprint: Fingerprint, columns: Sequence[Column]) -> str:
+def checksum_text(fingerprint: Fingerprint, columns: Sequence[Column]) -> str:
     """The text that names a snapshot: rows, hashes, columns with their types, and the watermark."""
     watermark = f"@{fingerprint.watermark}" if fingerprint.watermark else ""
     return f"postgres:{fingerprint.rows}-{fingerprint.first:016x}{fingerprint.second:016x}-{_columns_digest(columns)}{watermark}"

@@ -12,9 +12,9 @@ LEAST_BYTES = 2**20
 """Of a part, if there are several."""
 
 
-def part_count(wanted: int, cores: int, table_bytes: int) -> int:
-    """Parts of a relation of so many bytes. `wanted` is the setting, and 0 leaves it to the number of cores."""
-    return max(1, min(wanted or min(2 * cores, 32), table_bytes // LEAST_BYTES))
+def part_count(tasks: int, cores: int, table_bytes: int) -> int:
+    """Parts of a relation of so many bytes. `tasks` is the setting, and 0 leaves it to the number of cores."""
+    return max(1, min(tasks or min(2 * cores, 32), table_bytes // LEAST_BYTES))
 
 
 def page_cuts(pages: Sequence[int], parts: int) -> list[int]:

@@ -23,7 +23,7 @@ NO_TEXT = "NULL::text"
 
 
 @dataclass(frozen=True)
-class Part:
+class TaskPart:
     """The work of a task."""
 
     number: int
@@ -47,7 +47,7 @@ class PartReader:
     has_hash: bool
     """Whether the hashes of the rows are compared as well as their number: a query can give other rows each time it is run."""
 
-    def __call__(self, part: Part) -> Iterator[pa.RecordBatch]:
+    def __call__(self, part: TaskPart) -> Iterator[pa.RecordBatch]:
         rows = hashes = 0
         with import_snapshot(self.exported, self.subject) as connection, connection.cursor() as cursor:
             cursor.adbc_statement.set_options(**{"adbc.postgresql.batch_size_hint_bytes": str(_BATCH_BYTES)})
@@ -85,7 +85,7 @@ def select(columns: Sequence[Column], has_hash: bool) -> str:
     return f"SELECT {', '.join([*values, *lengths, f'{fault or NO_TEXT} AS {PROBLEM}', f'{record} AS {RECORD}', *hashed])}"
 
 
-def sample_rows(relation: Relation, source: str, limit: str) -> tuple[pa.Table, int]:
+def read_sample(relation: Relation, source: str, limit: str) -> tuple[pa.Table, int]:
     """The rows of `source` without a fault, in the transaction of the driver, and the number of those with one."""
     names = [column.name for column in relation.columns]
     batches, faulty = list[pa.RecordBatch](), 0

@@ -1,4 +1,4 @@
-"""What is read: a table, a view or a query, with its columns, and the parts that tasks read."""
+"""The relation that is read: a table, a view or a query, with its columns, and the parts that tasks read."""
 
 import logging
 from collections.abc import Sequence
@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from pipelines.config.messages.words import name_list, suggestion
 from pipelines.errors import ConfigError, SourceError
-from pipelines.formats.postgres.address import quote_identifier, quote_table, quote_text, without_login
+from pipelines.formats.postgres.address import quote_postgres_name, quote_table, quote_text, without_login
 from pipelines.formats.postgres.columns import WATERMARKS, Column, relation_columns
 from pipelines.formats.postgres.parts import key_conditions, key_cuts, page_conditions, page_cuts, part_count
-from pipelines.formats.postgres.server import connect, fetch, fetch_schema, server_errors
+from pipelines.formats.postgres.server import fetch, fetch_schema, open_connection, server_errors
 from pipelines.formats.postgres.settings import PostgresTable
 from pipelines.formats.postgres.snapshot import MissingTableError, Snapshot, close, open_snapshot
 
@@ -57,7 +57,7 @@ def subject(settings: PostgresTable) -> str:
 def open_relation(name: str, settings: PostgresTable, cores: int, owner: object) -> Relation:
     """The relation in a new snapshot, which ends when `owner` is not used any more. Raises SourceError if it cannot be read, and
     ConfigError for a key or a watermark that is none."""
-    table = _quoted_table(name, settings)
+    table = _quote_table_setting(name, settings)
     source = table or f"({settings.query.rstrip().rstrip(';')}\n) AS query"
     try:
         snapshot = open_snapshot(settings.url, table, subject(settings), owner)
@@ -66,7 +66,7 @@ def open_relation(name: str, settings: PostgresTable, cores: int, owner: object)
     connection = snapshot.connection
     with server_errors(settings.url, subject(settings)):
         schema = fetch_schema(connection, f"SELECT * FROM {source}")
-        dimensions = _declared_dimensions(snapshot, table)
+        dimensions = _array_dimensions(snapshot, table)
         columns = relation_columns(f"{without_login(settings.url)} {subject(settings)}", schema, dimensions)
         _check_column(name, "key", settings.key, columns, _KEYS, "integers")
         _check_column(name, "watermark", settings.watermark, columns, WATERMARKS, "integers, dates or timestamps")
@@ -75,14 +75,14 @@ def open_relation(name: str, settings: PostgresTable, cores: int, owner: object)
     return Relation(settings, snapshot, columns, source, conditions, is_stored)
 
 
-def _quoted_table(name: str, settings: PostgresTable) -> str:
+def _quote_table_setting(name: str, settings: PostgresTable) -> str:
     try:
         return quote_table(settings.table) if settings.table else ""
     except ValueError as error:
         raise ConfigError(f"source.tables.{name}.table: {error}") from error
 
 
-def _declared_dimensions(snapshot: Snapshot, table: str) -> dict[str, int]:
+def _array_dimensions(snapshot: Snapshot, table: str) -> dict[str, int]:
     """Of a table's arrays; without those of queries, of which PostgreSQL knows none."""
     if not table:
         return {}
@@ -109,7 +109,7 @@ def _conditions(name: str, settings: PostgresTable, snapshot: Snapshot, table: s
     partitions = fetch(snapshot.connection, _PARTITIONS.format(oid=_oid(table), page_bytes=_PAGE_BYTES)) if table else []
     is_stored = bool(partitions) and all(row["has_pages"] for row in partitions)
     if settings.key:
-        column = quote_identifier(settings.key)
+        column = quote_postgres_name(settings.key)
         sql = f"SELECT min({column})::bigint AS least, max({column})::bigint AS greatest FROM {source}"
         ends = fetch(snapshot.connection, sql)[0]
         if ends["least"] is None:
@@ -134,7 +134,7 @@ def _warn_of_policies(name: str, settings: PostgresTable, snapshot: Snapshot, ta
 
 def _missing_table(settings: PostgresTable) -> SourceError:
     """The error, with the names of tables that the user may read."""
-    connection = connect(settings.url)
+    connection = open_connection(settings.url)
     try:
         with server_errors(settings.url):
             sql = """

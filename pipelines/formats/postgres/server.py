@@ -53,7 +53,7 @@ def check_adbc(place: str) -> None:
         )
 
 
-def connect(url: str) -> Any:
+def open_connection(url: str) -> Any:
     """A connection in a transaction, which begins with the first statement. Raises SourceError if the server does not take it."""
     # Only who reads PostgreSQL has it installed.
     from adbc_driver_postgresql import dbapi  # type: ignore[import-untyped]  # noqa: PLC0415
@@ -103,7 +103,7 @@ def sql_state(error: BaseException) -> str:
 
 
 def reason(error: BaseException) -> str:
-    """What the server says, in a line, without the SQL that it was sent."""
+    """The server's message in a line, without the SQL that it was sent."""
     text = str(error).partition("Query was:")[0]
     text = re.sub(_PREFIXES, "", text)
     text = re.sub(r"\s*(LINE \d+:.*|SQLSTATE.*)\Z", "", text, flags=re.DOTALL)

@@ -14,7 +14,7 @@ from typing import Any
 
 from pipelines.errors import SourceError
 from pipelines.formats.postgres.address import quote_text, without_login
-from pipelines.formats.postgres.server import LEAST_VERSION, connect, execute, fetch, remedy_key, server_errors, sql_state
+from pipelines.formats.postgres.server import LEAST_VERSION, execute, fetch, open_connection, remedy_key, server_errors, sql_state
 
 _BEGIN = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _SETTINGS = {
@@ -37,7 +37,7 @@ _NO_TABLE, _NO_LOCK = ("42P01", "3F000"), "42809"
 
 @dataclass(frozen=True)
 class Exported:
-    """What a task needs to import a snapshot."""
+    """The name of a snapshot, by which a task imports it."""
 
     url: str
     name: str
@@ -105,7 +105,7 @@ def _begin(url: str, table: str, subject: str) -> Any:
     """A connection in a transaction that has locked the table and taken no snapshot yet."""
     from adbc_driver_manager import Error  # noqa: PLC0415, only who reads PostgreSQL has it installed
 
-    connection = connect(url)
+    connection = open_connection(url)
     try:
         execute(connection, _BEGIN)
         if table:
@@ -126,8 +126,8 @@ def _begin(url: str, table: str, subject: str) -> Any:
 
 def _apply_settings(connection: Any) -> None:
     values = ", ".join(f"({quote_text(name)}, {quote_text(value)})" for name, value in _SETTINGS.items())
-    known = f"(VALUES {values}) AS wanted(name, value) JOIN pg_settings AS known ON lower(known.name) = wanted.name"
-    fetch(connection, f"SELECT count(set_config(known.name, wanted.value, true)) AS settings FROM {known}")
+    settings = f"(VALUES {values}) AS wanted(name, value) JOIN pg_settings AS setting ON lower(setting.name) = wanted.name"
+    fetch(connection, f"SELECT count(set_config(setting.name, wanted.value, true)) AS settings FROM {settings}")
 
 
 def _log_position(connection: Any) -> str:
@@ -148,7 +148,7 @@ def _connect_patiently(url: str) -> Any:
     start = time.monotonic()
     while True:
         try:
-            return connect(url)
+            return open_connection(url)
         except SourceError as error:
             if remedy_key(str(error), "") != "53" or time.monotonic() - start > _WAITING_SECONDS:
                 raise

@@ -12,8 +12,8 @@ from pipelines.data.sources.text.parsed import LINE, PROBLEM, RANGE, RECORD
 from pipelines.data.versions.raw_inputs import SourceFile
 from pipelines.errors import SourceError
 from pipelines.formats.postgres.address import without_login
-from pipelines.formats.postgres.fingerprint import Fingerprint, after, checksum, combine, fingerprint_parts, from_checksum, subtract
-from pipelines.formats.postgres.reading import Part, PartReader
+from pipelines.formats.postgres.fingerprint import Fingerprint, after, checksum_text, combine, fingerprint_parts, from_checksum, subtract
+from pipelines.formats.postgres.reading import PartReader, TaskPart
 from pipelines.formats.postgres.relation import Relation, open_relation
 from pipelines.formats.postgres.server import check_adbc
 from pipelines.formats.postgres.settings import PostgresTable
@@ -54,11 +54,11 @@ class Postgres(RawTable[PostgresTable]):
         relation, total = self.relation(spark), combine(self.fingerprints(spark))
         position = f" at {relation.snapshot.log_position}" if relation.snapshot.log_position else ""
         place = f"{without_login(self.settings.url)} {self.settings.table or 'query'}{position}"
-        return (SourceFile(path=place, bytes=total.bytes, checksum=checksum(total, relation.columns)),)
+        return (SourceFile(path=place, bytes=total.bytes, checksum=checksum_text(total, relation.columns)),)
 
     def rows(self, spark: SparkSession) -> Rows:
         relation, fingerprints = self.relation(spark), self.fingerprints(spark)
-        parts = [Part(number, *pair) for number, pair in enumerate(zip(self.conditions(spark), fingerprints, strict=True))]
+        parts = [TaskPart(number, *pair) for number, pair in enumerate(zip(self.conditions(spark), fingerprints, strict=True))]
         origin = [(PROBLEM, T.StringType()), (RECORD, T.StringType()), (RANGE, T.IntegerType()), (LINE, T.LongType())]
         columns = [(column.name, column.kind) for column in relation.columns]
         schema = T.StructType([T.StructField(name, kind) for name, kind in [*columns, *origin]])
@@ -72,7 +72,7 @@ class Postgres(RawTable[PostgresTable]):
             arrow,
             not relation.is_stored,
         )
-        ranges = tuple(Range(File(self._place_of(part), part.expected.bytes, ""), 0, part.expected.bytes) for part in parts)
+        ranges = tuple(Range(File(self._part_place(part), part.expected.bytes, ""), 0, part.expected.bytes) for part in parts)
         return Rows(distribute(spark, parts, reader, schema), None, ranges)
 
     def since(self, spark: SparkSession, earlier: tuple[SourceFile, ...]) -> "Postgres | None":
@@ -97,11 +97,11 @@ class Postgres(RawTable[PostgresTable]):
             raise NoIncrementError(
                 f"{self.settings.place} has {older.rows:,} rows up to {relation.watermark.name} {before.watermark}, and had {before.rows:,}"
             )
-        if not older.has_rows_of(before):
+        if not older.matches(before):
             raise NoIncrementError(f"rows of {self.settings.place} up to {relation.watermark.name} {before.watermark} have been altered")
         return PostgresIncrement(self, relation, condition, new) if new.rows else None
 
-    def _place_of(self, part: Part) -> str:
+    def _part_place(self, part: TaskPart) -> str:
         """The part, in the quarantine's source of a row: its number follows."""
         return self.settings.place if part.condition == "true" else f"{self.settings.place} where {part.condition}"
 
