@@ -134,7 +134,7 @@ def test_a_table_of_duckdb(tmp_path: Path) -> None:
         ("", "SELECT 1 AS a; SELECT 2 AS a", "the query has 2 statements"),
         ("", "SELECT b FROM kinds", "correct the query of the table"),
         ("", "SELECT 340282366920938463463374607431768211455::UHUGEINT AS wide", "Could not cast value"),
-        ("", "SELECT [1::HUGEINT] AS wide", "column wide is HUGEINT.., whose content_before numbers Spark does not have"),
+        ("", "SELECT [1::HUGEINT] AS wide", "column wide is HUGEINT.., whose whole numbers Spark does not have"),
     ],
 )
 def test_what_duckdb_does_not_read_is_one_line(tmp_path: Path, table: str, query: str, message: str) -> None:

@@ -52,7 +52,9 @@ class DatabaseReader:
             source = _find_table(path, database, self.table)
         else:
             _check_query(path, database, self.query)
-            source = f"({self.query.rstrip().rstrip(';')}\n)"
+            # Written anew, without a semicolon and comments behind the SELECT.
+            select = database.execute("SELECT json_deserialize_sql(json_serialize_sql(?::VARCHAR))", [self.query]).fetchall()[0][0]
+            source = f"({select})"
         columns = []
         for name, kind, *_ in database.sql(f"DESCRIBE SELECT * FROM {source}").fetchall():
             if any(wide in kind for wide in _WIDE) and kind not in _WIDE:

@@ -43,8 +43,8 @@ def check_equal_columns(footers: Sequence[Footer], columns: Sequence[str]) -> No
             raise SourceError(f"{footer.path} has no column {name_list(missing)}; it has {name_list(names)}")
         if differing := sorted(_select_columns(footer, columns) ^ _select_columns(footers[0], columns)):
             raise SourceError(
-                f"{footer.path} and {footers[0].path} have not the same columns: {name_list(differing)}; give the table a schema of those that are "
-                "alike, or make them tables of their own"
+                f"{footer.path} and {footers[0].path} have not the same columns: {name_list(differing)}; give the table a schema of "
+                "those that are alike, or make them tables of their own"
             )
 
 
