@@ -52,7 +52,7 @@ def sample_tables(source: Source, folder: Path) -> SampledTables:
     file."""
     files = {name: find(table.path) for name, table in source.tables.items() if isinstance(table, FileTableSettings)}
     chosen = _choose_files(source, files)
-    paths, unread = dict[str, str](), list[str]()
+    paths, unread = dict[str, str](), [name for name in source.tables if name not in files]  # databases have no file to cut
     for name, table_files in chosen.items():
         table: Any = source.tables[name]
         write = _writer(table)

@@ -306,6 +306,29 @@ TRIED_ELSEWHERE: dict[str, tuple[str, str]] = {
 }
 MOST_WAITING = 2
 TRIED_BY = {
+    **dict.fromkeys(
+        (
+            f"pipelines/formats/postgres/{name}.py"
+            for name in ("columns", "draft", "fingerprint", "reading", "relation", "server", "snapshot", "table")
+        ),
+        "integration/test_postgres.py",
+    ),
+    **dict.fromkeys((f"pipelines/formats/postgres/{name}.py" for name in ("address", "settings")), "unit/test_postgres_parts.py"),
+    **dict.fromkeys((f"pipelines/data/sources/{name}.py" for name in ("arrow_files", "numpy_columns")), "unit/test_arrow_files.py"),
+    **dict.fromkeys(
+        (
+            f"pipelines/formats/{name}.py"
+            for name in (
+                *("avro/records", "duckdb/database", "duckdb/settings", "hdf5/datasets", "hdf5/draft", "huggingface_dataset/folders"),
+                *("huggingface_dataset/shards", "numpy/arrays"),
+            )
+        ),
+        "unit/test_arrow_files.py",
+    ),
+    **dict.fromkeys(
+        ("pipelines/data/sources/arrow_table.py", "pipelines/formats/orc/footers.py", "pipelines/init/tables/arrow_samples.py"),
+        "integration/test_arrow_tables.py",
+    ),
     "pipelines/config/train/init_from.py": "unit/test_initial_weights.py",
     "pipelines/launch/initial_weights.py": "unit/test_initial_weights.py",
     "pipelines/train/initial_model.py": "unit/test_initial_weights.py",

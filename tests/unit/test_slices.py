@@ -27,7 +27,21 @@ KINDS: tuple[Kinds, ...] = (ENCODERS, TASKS, TABLES, STRATEGIES)
 TARGETS = {f"{EXPORTS}.{name}": name for name in inner_packages(EXPORTS)}
 """The names of export targets, by package."""
 SLICES = sorted({package for package in slice_modules("settings") if package.startswith(ROOMS)} | TARGETS.keys())
-COMMON_WORDS = {"boosting", "boxes", "bytes", "characters", "language", "mask", "operator", "series", "trees", "volume", "words"}
+COMMON_WORDS = {
+    "boosting",
+    "boxes",
+    "bytes",
+    "characters",
+    "duckdb",
+    "language",
+    "mask",
+    "numpy",
+    "operator",
+    "series",
+    "trees",
+    "volume",
+    "words",
+}
 """Names of kinds that are also words of SQL, of other libraries and of the core: bytes of a file, words of a text, a model of Spark ML."""
 REST = """
 import sys

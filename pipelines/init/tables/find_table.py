@@ -51,9 +51,12 @@ class TableKind:
 
 
 @cache
+def _table_kinds() -> tuple[TableKind, ...]:
+    return tuple(kind for module in slice_modules("draft").values() for kind in getattr(module, "TABLE_KINDS", ()))
+
+
 def _kinds_by_ending() -> dict[str, TableKind]:
-    kinds = [kind for module in slice_modules("draft").values() for kind in getattr(module, "TABLE_KINDS", ())]
-    return {ending: kind for kind in kinds for ending in kind.endings}
+    return {ending: kind for kind in _table_kinds() for ending in kind.endings}
 
 
 def file_format(path: Path) -> str | None:

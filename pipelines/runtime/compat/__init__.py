@@ -3,6 +3,7 @@
 1. `haproxy`       adds an option to the configuration that Ray Serve writes for HAProxy.
 2. `mlflow`        knows MLflow's scoring server, and makes it read CSV with a model's types. It skips a check of requirements, and
                       has signals wait for the end of database sessions.
+   `fastavro`      has it read dates and times as numbers.
    `lightgbm`      has LightGBM print nothing.
    `openpyxl`      knows which part of a workbook a sheet is read from.
    `python`        does what the interpreter does at its end, and frees what tarfile keeps of files that were read.

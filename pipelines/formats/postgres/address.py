@@ -1,0 +1,71 @@
+"""Addresses of databases, `postgresql://user@host:port/database?parameters`, as libpq reads them."""
+
+import re
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
+
+SCHEMES = ("postgresql", "postgres")
+_DEFAULTS = {"keepalives_idle": "60", "connect_timeout": "20", "fallback_application_name": "lockstep"}
+"""Parameters of connections unless the address has them. A firewall may drop a connection that is idle, as the driver's is while tasks
+read."""
+_ENCODING = {"client_encoding": "utf8"}
+"""Of all that is sent: else it would be that of the database, and ADBC takes all texts for UTF-8."""
+
+
+def address_fault(url: str) -> str:
+    """Why the address names no single database without a password; empty if it does."""
+    example = "give postgresql://user@host:5432/database"
+    try:
+        parts = urlsplit(url)
+        password, host, _ = parts.password, parts.hostname, parts.port
+    except ValueError as error:
+        if "," in url:
+            return f"{without_login(url)} names several hosts, and a snapshot is one server's; give one host"
+        return f"{without_login(url)} is no address ({error}); {example}"
+    parameters = dict(parse_qsl(parts.query))
+    if parts.scheme not in SCHEMES:
+        return f"{without_login(url)} is no address of PostgreSQL; {example}"
+    if password is not None or "password" in parameters:
+        return "the address has a password, which every viewer of a run could read; set PGPASSWORD, or write it to the file of PGPASSFILE"
+    if "," in (host or "") or "," in parameters.get("host", ""):
+        return f"{url} names several hosts, and a snapshot is one server's; give one host"
+    if not parts.path.strip("/") and "dbname" not in parameters:
+        return f"{url} names no database; {example}"
+    return ""
+
+
+def without_login(url: str) -> str:
+    """The address without user, password and parameters, for messages."""
+    return re.sub(r"://[^/]*@", "://", url).partition("?")[0]
+
+
+def connection_address(url: str) -> str:
+    """The address with the parameters that connections have."""
+    parts = urlsplit(url)
+    parameters = {**_DEFAULTS, **dict(parse_qsl(parts.query, keep_blank_values=True)), **_ENCODING}
+    return urlunsplit(parts._replace(query=urlencode(parameters, quote_via=quote, safe="/:")))
+
+
+def split_address(address: str) -> tuple[str, dict[str, str]]:
+    """The address of a database, and the settings in its parameters that are none of libpq's: `table` and `query`."""
+    parts = urlsplit(address)
+    parameters = dict(parse_qsl(parts.query))
+    settings = {str(name): parameters.pop(name) for name in ("table", "query") if name in parameters}
+    return urlunsplit(parts._replace(query=urlencode(parameters, quote_via=quote, safe="/:"))), settings
+
+
+def quote_postgres_name(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def quote_text(text: str) -> str:
+    quoted = "'" + text.replace("'", "''") + "'"
+    return " E" + quoted.replace("\\", "\\\\") if "\\" in text else quoted
+
+
+def quote_table(name: str) -> str:
+    """A table's name as SQL has it, `schema.name`, with quotes around every part. Outside of quotes, capitals become small letters, as in
+    PostgreSQL. Raises ValueError for what is no name."""
+    parts = re.fullmatch(r'\s*("(?:[^"]|"")+"|[^".\s]+)(?:\.("(?:[^"]|"")+"|[^".\s]+))?\s*', name)
+    if not parts:
+        raise ValueError(f'{name} is no name of a table; give table, schema.table, or names in quotes, such as "My Schema"."My Table"')
+    return ".".join(part if part.startswith('"') else quote_postgres_name(part.lower()) for part in parts.groups() if part)
