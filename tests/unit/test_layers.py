@@ -74,7 +74,9 @@ THIRD_PARTIES = {
         *("PIL", "faster_coco_eval", "lightgbm", "matplotlib", "nibabel", "numpy", "pyarrow", "pydantic", "pyspark", "tokenizers"),
         *("threadpoolctl", "torch", "torchmetrics", "transformers"),
     },
-    "formats": {"deltalake", "numpy", "openpyxl", "py4j", "pyarrow", "pydantic", "pyspark"},
+    "formats": {
+        *("deltalake", "numpy", "openpyxl", "py4j", "pyarrow", "pydantic", "pyiceberg", "pyroaring", "pyspark", "sqlalchemy"),
+    },
     "launch": {"numpy", "psutil", "pyarrow", "pyspark", "ray", "safetensors", "torch"},
     "serving.http": {"jinja2", "numpy", "pandas", "prometheus_client", "pyarrow", "ray", "starlette", "torch"},
     "doctor": {"packaging"},

@@ -307,6 +307,10 @@ TRIED_ELSEWHERE: dict[str, tuple[str, str]] = {
 MOST_WAITING = 2
 TRIED_BY = {
     "pipelines/config/train/init_from.py": "unit/test_initial_weights.py",
+    **{
+        str(path.relative_to(remedies.ROOT)): "unit/test_iceberg.py and unit/test_iceberg_faults.py"
+        for path in remedies.ROOT.glob("pipelines/formats/iceberg/*.py")
+    },
     "pipelines/launch/initial_weights.py": "unit/test_initial_weights.py",
     "pipelines/train/initial_model.py": "unit/test_initial_weights.py",
     "pipelines/train/fine_tuning.py": "unit/test_fine_tuning.py and unit/test_lora.py",

@@ -158,9 +158,10 @@ class Source(Section):
 
     @property
     def excluded_from_identity(self) -> dict[str, Any]:
-        """Settings of tables that are no part of an identity: paths, since checksums identify the files, and columns that are not added."""
+        """Settings of tables that are no part of an identity, such as paths, and columns that are not added."""
         added = {name for name, table in self.tables.items() if getattr(table, "file_column", "")}
-        return {"tables": {name: {"path"} if name in added else {"path", "file_column"} for name in self.tables}}
+        hidden = {name: set(table.excluded_from_identity) for name, table in self.tables.items()}
+        return {"tables": {name: keys if name in added else keys | {"file_column"} for name, keys in hidden.items()}}
 
     @property
     def sql(self) -> str:

@@ -80,6 +80,8 @@ class TableSettings(Section):
 
     implementation: ClassVar[str]
     """`module:Class` of the `pipelines.data.sources.base.RawTable` that these settings configure; imported after Spark has started."""
+    excluded_from_identity: ClassVar[frozenset[str]] = frozenset({"path"})
+    """Settings that say where the rows are, or how they are read, and not which they are: `RawTable.identity` identifies those."""
     format: str
     """One of the built-in formats, such as `csv`, or `module:Class` of your own settings."""
 
