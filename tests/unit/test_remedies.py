@@ -330,6 +330,10 @@ TRIED_BY = {
         "integration/test_arrow_tables.py",
     ),
     "pipelines/config/train/init_from.py": "unit/test_initial_weights.py",
+    **{
+        str(path.relative_to(remedies.ROOT)): "unit/test_iceberg.py and unit/test_iceberg_faults.py"
+        for path in remedies.ROOT.glob("pipelines/formats/iceberg/*.py")
+    },
     "pipelines/launch/initial_weights.py": "unit/test_initial_weights.py",
     "pipelines/train/initial_model.py": "unit/test_initial_weights.py",
     "pipelines/train/fine_tuning.py": "unit/test_fine_tuning.py and unit/test_lora.py",
