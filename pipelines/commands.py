@@ -96,12 +96,12 @@ def train(program: str, arguments: list[str]) -> None:
 
 
 def verify(program: str, arguments: list[str]) -> None:
-    """Train a finished run again, or what a statement is about, and compare bitwise: exit code 0 if it is identical, 1 if it differs."""
+    """Train a finished run, or that of a statement, again, and compare bitwise: exit code 0 if it is identical, 1 if it differs."""
     flags = {"--run": _TEXT, "--steps": {"type": int}, "--statement": _TEXT, "--key": _TEXT, "--sign": _TEXT, "--model": _TEXT}
     flags |= {"--accept": _TEXTS, "--digests-only": _SWITCH, "--from-sources": _SWITCH}
     usage = (
-        "--run RUN_ID [--steps FIRST_STEPS] | --statement FILE [--key PUBLIC.pem] [--sign PRIVATE.pem] [--model FOLDER] [--accept PART ...] "
-        "[--digests-only] [--from-sources]"
+        "--run RUN_ID [--steps FIRST_STEPS] | --statement FILE [--key PUBLIC.pem] [--sign PRIVATE.pem] [--model FOLDER] "
+        "[--accept PART ...] [--digests-only] [--from-sources]"
     )
     arguments, output_flag = split_output_flag(arguments)
     options, config_arguments = split_flags(program, usage, flags, arguments)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pipelines.config import Config
-from pipelines.config.messages.words import name_list
+from pipelines.config.messages.words import name_list, show_count
 from pipelines.data.versions.versions import Version
 from pipelines.errors import ConfigError
 from pipelines.lifecycle.statements.dataset_record import (
@@ -31,6 +31,7 @@ from pipelines.lifecycle.statements.materials import (
     hash_code,
     package_descriptors,
 )
+from pipelines.lifecycle.statements.model_signature import NOT_SIGNED
 from pipelines.lifecycle.statements.provenance import WEIGHTS, Statement, identities, section_digests
 from pipelines.serving.model.logged_model import file_digests
 
@@ -51,7 +52,8 @@ class Check:
 
 def check_signatures(envelope: Envelope, key: PublicKey | None) -> Iterator[Check]:
     """Whether every signature is of the payload, and one of them by `key`, if that is given."""
-    wrong, right = [], []
+    wrong: list[str] = []
+    right: list[str] = []
     for signature in envelope.signatures:
         signer = key if key is not None and signature.key == key_id(key) else signature.public_key
         if signer is not None:
@@ -130,7 +132,7 @@ def check_code(statement: Statement, config: Config) -> Check:
         if comparison in ("different", "unknown"):
             why = "has other files" if comparison == "different" else "is none of this checkout"
             return Check("code", "differs", f"commit {commit[:12]} {why}, although the files here are those of the statement")
-    return Check("code", "right", f"{len(present)} digests, {_commit(descriptor)}")
+    return Check("code", "right", f"{show_count(len(present), 'file')}, {_commit(descriptor)}")
 
 
 def check_environment(statement: Statement, config: Config) -> Check:
@@ -146,12 +148,12 @@ def check_environment(statement: Statement, config: Config) -> Check:
 def check_model(statement: Statement, folder: Path) -> Check:
     """Whether a folder has exactly the model's files."""
     stated = {name: digest for name, digest in statement.subjects.items() if name != WEIGHTS}
-    present = file_digests(folder)
+    present = {name: digest for name, digest in file_digests(folder).items() if name != NOT_SIGNED}
     if not present:
         raise ConfigError(f"--model is {folder}, which holds no files; name the folder of the downloaded model")
     if different := [name for name in sorted({**stated, **present}) if stated.get(name) != present.get(name)]:
         return Check("weights", "differs", f"of the model's files {_list(different)} is not that of the statement")
-    return Check("weights", "right", f"{len(present)} files of {folder}")
+    return Check("weights", "right", f"{show_count(len(present), 'file')} of {folder}")
 
 
 def check_dataset(statement: Statement, version: Version, is_from_sources: bool) -> Iterator[Check]:
@@ -183,7 +185,7 @@ def _check_sources(statement: Statement, version: Version, is_from_sources: bool
     elif not is_from_sources:
         yield Check("sources", "not checked", "the dataset was there; --from-sources makes it again")
     else:
-        yield Check("sources", "right", f"{len(present)} raw tables")
+        yield Check("sources", "right", f"{show_count(len(present), 'raw table')}")
 
 
 def check_order(statement: Statement, config: Config, version: Version) -> Check:

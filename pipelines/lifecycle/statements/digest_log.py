@@ -33,6 +33,8 @@ def read_log_descriptor(descriptor: Descriptor) -> DigestLog:
     try:
         unpacker = zlib.decompressobj()
         content = unpacker.decompress(b64decode(descriptor["content"], validate=True), _LARGEST_BYTES)
+        if not unpacker.eof:
+            raise ValueError("it is cut, or larger than a log is")
         values: dict[str, Any] = json.loads(content)
         steps, losses = (np.frombuffer(b64decode(values["losses"][name]), kind) for name, kind in (("steps", "<i8"), ("values", "<f8")))
         digests = {int(step): dict(tensors) for step, tensors in values["digests"].items()}

@@ -51,13 +51,13 @@ def signed_bytes(payload: bytes) -> bytes:
     return b"DSSEv1 %d %s %d %s" % (len(PAYLOAD_TYPE), PAYLOAD_TYPE.encode(), len(payload), payload)
 
 
-def canonical_json(values: Mapping[str, Any]) -> bytes:
-    """JSON whose bytes are the same for equal values."""
-    return json.dumps(values, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+def compact_json(values: Mapping[str, Any]) -> bytes:
+    """JSON in which mappings keep their order: the features of a config are in the order of the columns that they make."""
+    return json.dumps(values, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
 
 
 def sign_values(values: Mapping[str, Any], key: PrivateKey) -> Envelope:
-    return add_signature(Envelope(canonical_json(values), ()), key)
+    return add_signature(Envelope(compact_json(values), ()), key)
 
 
 def add_signature(envelope: Envelope, key: PrivateKey) -> Envelope:

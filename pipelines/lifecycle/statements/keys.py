@@ -3,7 +3,7 @@
 import os
 from hashlib import sha256
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes
@@ -43,6 +43,8 @@ def create_keys(path: str | Path, kind: KeyKind = "p256") -> Path:
     """Write a new private key, which only its owner can read, and its public key beside it, in `path`.pub. Returns the latter's path.
 
     The private key is encrypted if the environment has a passphrase. Raises ConfigError if one of the files is there."""
+    if kind not in get_args(KeyKind):
+        raise ConfigError(f"--kind is {kind!r}; choose {' or '.join(get_args(KeyKind))}")
     path, public_path = Path(path), Path(f"{path}{PUBLIC_SUFFIX}")
     if public_path.exists():
         raise ConfigError(f"--make-key {path}: {public_path} is there, and no key is written over; name another file")

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from configparser import ConfigParser
 from contextlib import suppress
 from csv import reader
+from functools import cache
 from hashlib import sha256
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
@@ -88,13 +89,19 @@ def package_descriptors(config: Config) -> list[Descriptor]:
 
     The digest of a package is over the files of its RECORD, with the hashes that stand there, without those that its installer writes; a
     package without a RECORD has only its version."""
+    names = {*config.task.distributions, *(name for settings in config.dataset.encoders.values() for name in settings.distributions)}
+    return [dict(descriptor) for descriptor in _describe_packages((*_project_requirements(), *sorted(names)))]
+
+
+@cache  # what is installed while this process lives is not what it runs
+def _describe_packages(requirements: tuple[str, ...]) -> tuple[Descriptor, ...]:
     descriptors: list[Descriptor] = [{"name": f"{PACKAGES}python", "uri": f"pkg:generic/python@{python_version()}"}]
-    for name, package in sorted(_needed_distributions(config).items()):
+    for name, package in sorted(_needed_distributions(requirements).items()):
         descriptor: Descriptor = {"name": f"{PACKAGES}{name}", "uri": f"pkg:pypi/{name}@{quote(package.version)}"}
         if record := package.read_text("RECORD"):
             descriptor["digest"] = {"sha256": record_digest(record)}
         descriptors.append(descriptor)
-    return descriptors
+    return tuple(descriptors)
 
 
 def record_digest(record: str) -> str:
@@ -103,11 +110,10 @@ def record_digest(record: str) -> str:
     return sha256("".join(f"{path},{digest},{size}\n" for path, digest, size in sorted(rows)).encode()).hexdigest()
 
 
-def _needed_distributions(config: Config) -> dict[str, Distribution]:
-    """The installed distributions by normalized name. Optional ones are needed if a part of the config says so."""
+def _needed_distributions(requirements: tuple[str, ...]) -> dict[str, Distribution]:
+    """The installed distributions that meet the requirements, and theirs, by normalized name."""
     installed: dict[str, Distribution] = {}
-    names = {*config.task.distributions, *(name for settings in config.dataset.encoders.values() for name in settings.distributions)}
-    queue = [(requirement, "") for requirement in [*_project_requirements(), *sorted(names)]]
+    queue = [(requirement, "") for requirement in requirements]
     seen: set[tuple[str, str]] = set()
     while queue:
         text, extra = queue.pop()

@@ -16,6 +16,8 @@ from pipelines.lifecycle.statements.provenance import STATEMENT_TYPE
 
 PREDICATE_TYPE = "https://model_signing/signature/v1.0"
 BUNDLE_TYPE = "application/vnd.dev.sigstore.bundle.v0.3+json"
+NOT_SIGNED = "registered_model_meta"
+"""A file that MLflow adds to the copy of a model that it downloads: the name and the version that were asked for."""
 
 
 def model_signature(name: str, files: Mapping[str, str], key: PrivateKey) -> bytes:
@@ -25,11 +27,12 @@ def model_signature(name: str, files: Mapping[str, str], key: PrivateKey) -> byt
         raise ConfigError("model.sig needs a key of ECDSA, and this one is of Ed25519; make one by lockstep attest --make-key FILE")
     resources = [{"name": path, "algorithm": "sha256", "digest": files[path]} for path in sorted(files, key=_path_order)]
     digest = sha256(b"".join(bytes.fromhex(resource["digest"]) for resource in resources)).hexdigest()
+    serialization = {"method": "files", "hash_type": "sha256", "allow_symlinks": False, "ignore_paths": [NOT_SIGNED]}
     statement = {
         "_type": STATEMENT_TYPE,
         "subject": [{"name": name, "digest": {"sha256": digest}}],
         "predicateType": PREDICATE_TYPE,
-        "predicate": {"serialization": {"method": "files", "hash_type": "sha256", "allow_symlinks": False}, "resources": resources},
+        "predicate": {"serialization": serialization, "resources": resources},
     }
     envelope = sign_values(statement, key).to_values()
     signatures = [{"sig": signature["sig"], "keyid": ""} for signature in envelope["signatures"]]

@@ -19,7 +19,7 @@ from pipelines.config import Config
 from pipelines.errors import ConfigError
 from pipelines.lifecycle.statements.dataset_record import DATASET, SOURCES
 from pipelines.lifecycle.statements.digest_log import DIGEST_LOG
-from pipelines.lifecycle.statements.envelope import canonical_json
+from pipelines.lifecycle.statements.envelope import compact_json
 from pipelines.lifecycle.statements.materials import CODE, PACKAGES, Descriptor
 
 STATEMENT_TYPE, PREDICATE_TYPE = "https://in-toto.io/Statement/v1", "https://slsa.dev/provenance/v1"
@@ -109,7 +109,7 @@ def sections(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def section_digests(values: Mapping[str, Any]) -> dict[str, str]:
-    return {name: sha256(canonical_json({"": section})).hexdigest() for name, section in sections(values).items()}
+    return {name: sha256(compact_json({"": section})).hexdigest() for name, section in sections(values).items()}
 
 
 @dataclass(frozen=True)

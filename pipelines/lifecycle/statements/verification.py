@@ -5,7 +5,7 @@ A statement's config is run, as any config is: its SQL, and the modules that it 
 nor once a part differs."""
 
 from collections.abc import Callable, Collection, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,7 +19,7 @@ from pipelines.config.source.source import FileTableSettings
 from pipelines.data.versions import storage
 from pipelines.data.versions.folds import select_fold
 from pipelines.data.versions.versions import Version, open_version
-from pipelines.errors import ConfigError, TrainingError
+from pipelines.errors import ConfigError, DatasetError, TrainingError
 from pipelines.etl.run import run as run_etl
 from pipelines.launch.checks import check_before_etl
 from pipelines.launch.initial_weights import initial_weights
@@ -185,6 +185,8 @@ def _decisive_differences(stated_config: Config, config: Config, withheld: Colle
 
 def _verify_present_dataset(statement: Statement, config: Config, add: Callable[[Iterator[Check]], bool]) -> None:
     version = find_version(config.dataset.path, statement.dependencies[DATASET]["digest"]["sha256"])
+    with suppress(DatasetError):
+        version = version or open_version(config.dataset.path, config.data_identity)  # which differs, and has a name for what does
     if version is None:
         add(iter([Check("rows", "not checked", f"{config.dataset.path} does not hold the dataset, and --digests-only makes none")]))
     elif add(check_dataset(statement, version, is_from_sources=False)) and statement.internal.get("order"):
