@@ -31,7 +31,7 @@ from pipelines.lifecycle.statements.finished_run import portable_config
 from pipelines.lifecycle.statements.keys import PASSPHRASE, create_keys, is_signature, read_private_key, read_public_key, sign
 from pipelines.lifecycle.statements.materials import record_digest
 from pipelines.lifecycle.statements.provenance import parse_statement
-from pipelines.lifecycle.statements.verification import Request, Verification, verify_statement
+from pipelines.lifecycle.statements.verification import Request, Verification, read_statement_config, verify_statement
 from pipelines.runtime.progress import speak
 from pipelines.train.checkpoint.checkpoint_record import DigestLog
 
@@ -188,6 +188,16 @@ def test_another_config_of_the_verifier_is_a_difference(run: SignedRun) -> None:
     verification = verify_statement(Request(run.statement, run.public, digests_only=True), other)
     (check,) = [check for check in verification.checks if check.outcome == "differs"]
     assert (check.name, check.text) == ("config", "train.lr is 0.01 in the statement, and 0.5 in the config given; 1 settings differ")
+
+
+def test_another_config_says_where_and_on_how_many_workers(run: SignedRun, tmp_path: Path) -> None:
+    train = run.config.train.model_copy(update={"workers": 3, "storage": f"{tmp_path}/elsewhere"})
+    other = parse(run.config.model_copy(update={"train": train}).model_dump(mode="json"), "other", recorded=True)
+    assert verify_statement(Request(run.statement, run.public, digests_only=True), other).is_right
+    statement = parse_statement(read_envelope(run.statement).payload, "S.json")
+    placed_config = read_statement_config(statement, other, has_key=True)
+    assert (placed_config.train.workers, placed_config.train.storage) == (3, f"{tmp_path}/elsewhere")
+    assert read_statement_config(statement, None, has_key=True).train.workers == run.config.train.workers
 
 
 def test_code_and_environment_may_differ_if_the_verifier_says_so_and_nothing_else(run: SignedRun) -> None:

@@ -116,7 +116,7 @@ def verify_statement(
     add(check_signatures(envelope, key))
     if not add(check_sections(statement)):  # both, so that an altered part has its name
         return verification
-    stated_config = _statement_config(statement, config, has_key=key is not None)
+    stated_config = read_statement_config(statement, config, has_key=key is not None)
     if not add(_static_checks(statement, stated_config, config, request)):
         return verification
     if request.digests_only:
@@ -138,7 +138,7 @@ def _check_request(request: Request) -> None:
         raise ConfigError(f"--sign and {flag} are given, and only what was made again and does not differ is signed; leave one of them out")
 
 
-def _statement_config(statement: Statement, config: Config | None, has_key: bool) -> Config:
+def read_statement_config(statement: Statement, config: Config | None, has_key: bool) -> Config:
     """The statement's config, with places that `config` has, or below LOCKSTEP_HOME. Raises ConfigError for code in it without a key."""
     values = statement.config
     task = values.get("task", {})
@@ -150,20 +150,18 @@ def _statement_config(statement: Statement, config: Config | None, has_key: bool
     if statement.internal.get("withheld"):
         values = {**values, "train": {**values["train"], "seed": _ANY_SEED}}
     stated_config = with_absolute_paths(parse(values, f"--statement {statement.place}", recorded=True), home())
-    return stated_config if config is None else _with_places(stated_config, config)
+    return stated_config if config is None else _with_places(stated_config, config, statement.metadata["invocationId"])
 
 
-def _with_places(stated_config: Config, config: Config) -> Config:
-    """The statement's config with the paths of another one."""
+def _with_places(stated_config: Config, config: Config, run_id: str) -> Config:
+    """The statement's config with the paths of another one, and its workers."""
     paths = {name: table.path for name, table in config.source.tables.items() if isinstance(table, FileTableSettings)}
     tables = {
         name: table.model_copy(update={"path": paths[name]}) if isinstance(table, FileTableSettings) and name in paths else table
         for name, table in stated_config.source.tables.items()
     }
-    source = stated_config.source.model_copy(update={"tables": tables})
-    dataset = stated_config.dataset.model_copy(update={"path": config.dataset.path})
-    train = stated_config.train.model_copy(update={"storage": config.train.storage})
-    return stated_config.model_copy(update={"source": source, "dataset": dataset, "train": train, "tracking": config.tracking})
+    placed_config = place_config(stated_config, config, run_id, TrainingProgress())
+    return placed_config.model_copy(update={"source": stated_config.source.model_copy(update={"tables": tables})})
 
 
 def _static_checks(statement: Statement, stated_config: Config, config: Config | None, request: Request) -> Iterator[Check]:
