@@ -122,7 +122,7 @@ def verify(program: str, arguments: list[str]) -> None:
 
 def _verify_statement(program: str, options: argparse.Namespace, config_arguments: list[str]) -> NoReturn:
     if options.run or options.steps is not None:
-        raise ConfigError("--statement and --run or --steps exclude each other; give one of them")
+        raise ConfigError("--run or --steps is given beside --statement, which names its own run; leave it out")
     config = read_config_argument(program, config_arguments, logging.WARNING) if config_arguments else None
     from pipelines.api import verify_statement
     from pipelines.runtime.progress import tell

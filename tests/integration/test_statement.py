@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
+from mlflow import MlflowClient
 from mlflow.artifacts import download_artifacts
 from model_signing.verifying import Config as VerifierConfig
 from pyspark.sql import SparkSession
@@ -23,11 +24,13 @@ from stores import new_store
 
 from pipelines import api
 from pipelines.config import Config, load
+from pipelines.errors import CorruptError, DatasetError, TrainingError
 from pipelines.etl.run import run as run_etl
 from pipelines.launch.training_run import Result, train
 from pipelines.lifecycle.statements.attest import attest, write_envelope
 from pipelines.lifecycle.statements.digest_log import digest_log_descriptor, read_log_descriptor
 from pipelines.lifecycle.statements.envelope import sign_values
+from pipelines.lifecycle.statements.finished_run import hash_model_files
 from pipelines.lifecycle.statements.keys import create_keys, read_private_key
 from pipelines.lifecycle.statements.verification import Request, Verification, verify_statement
 
@@ -166,6 +169,24 @@ def test_the_documents_of_a_real_run_are_read_by_the_tools_of_others(
     assert JsonStrictValidator(SchemaVersion.V1_6).validate_str((documents / "bom.cdx.json").read_text()) is None
     assert f"`{signed.result.model_digest}`" in (documents / "MODEL_CARD.md").read_text()
     assert [path.name for path in (signed.folder / "data").glob("*.croissant.json")]
+    (model / "MLmodel").write_text("altered")
+    with pytest.raises(CorruptError, match=r"MLmodel of the model is not the file that was logged; log the model again with jobs/train.py"):
+        hash_model_files(model)
+
+
+def test_what_cannot_be_signed_is_refused_with_a_remedy(signed: Signed, tmp_path: Path) -> None:
+    arguments = signed.folder / "key.pem", tmp_path / "S.json", signed.result.run_id
+    elsewhere = signed.config.model_copy(update={"dataset": signed.config.dataset.model_copy(update={"path": str(tmp_path)})})
+    with pytest.raises(DatasetError, match=r"does not hold; set dataset.path to the folder of the run's dataset"):
+        attest(elsewhere, *arguments)
+    client = MlflowClient(signed.config.tracking.uri)
+    client.update_run(signed.result.run_id, status="RUNNING")
+    try:
+        with pytest.raises(TrainingError, match="is RUNNING; a statement is about a FINISHED run: run its command again to resume it"):
+            attest(signed.config, *arguments)
+    finally:
+        client.set_terminated(signed.result.run_id, "FINISHED")
+    assert not (tmp_path / "S.json").exists()
 
 
 @pytest.mark.full

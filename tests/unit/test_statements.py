@@ -23,11 +23,12 @@ from versions import write_version
 from pipelines.commands import COMMANDS
 from pipelines.config.load import parse
 from pipelines.data.versions.commit import commit
-from pipelines.errors import ConfigError, TrainingError
+from pipelines.errors import ConfigError, CorruptError, MismatchError, TrainingError
+from pipelines.lifecycle.statements.attest import write_envelope
 from pipelines.lifecycle.statements.checks import altered_parts
 from pipelines.lifecycle.statements.digest_log import digest_log_descriptor, read_log_descriptor
 from pipelines.lifecycle.statements.envelope import add_signature, compact_json, read_envelope, signed_bytes
-from pipelines.lifecycle.statements.finished_run import portable_config
+from pipelines.lifecycle.statements.finished_run import check_packages, portable_config
 from pipelines.lifecycle.statements.keys import PASSPHRASE, create_keys, is_signature, read_private_key, read_public_key, sign
 from pipelines.lifecycle.statements.materials import record_digest
 from pipelines.lifecycle.statements.provenance import parse_statement
@@ -399,7 +400,7 @@ def test_the_command_prints_each_check_as_json_and_its_exit_code_decides(
         assert (code, lines[-1]["differs"]) == (1, ["signature", "time"])
     finally:
         speak("text")
-    with pytest.raises(ConfigError, match="exclude each other; give one of them"):
+    with pytest.raises(ConfigError, match="which names its own run; leave it out"):
         COMMANDS["verify"]("lockstep verify", [*arguments, "--run", "1f"])
 
 
@@ -425,3 +426,36 @@ def test_the_commit_is_kept_beside_the_digest_of_the_files(run: SignedRun) -> No
     statement = parse_statement(payload, "S.json")
     assert set(statement.dependencies["code"]["digest"]) == {"sha256"}, "fabricated without git"
     assert b64decode(json.loads(run.statement.read_bytes())["payload"]) == payload
+
+
+def test_what_is_missing_or_damaged_is_named_with_its_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCKSTEP_HOME", str(tmp_path))
+    run = signed_run(tmp_path)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ConfigError, match="which holds no files; name the folder of the downloaded model"):
+        verify_digests(run, model=tmp_path / "empty")
+    with pytest.raises(ConfigError, match="name a file in a folder that can be written"):
+        write_envelope(read_envelope(run.statement), tmp_path / "S.json" / "below")
+
+    def lose_log(values: Values) -> None:
+        values["predicate"]["runDetails"]["byproducts"].pop()
+
+    run.write(seal_sections(run.alter(lose_log)))
+    with pytest.raises(ConfigError, match="has no digest log; have it made anew, or compare digests by --digests-only"):
+        verify_digests(run, digests_only=False)
+    assert verify_digests(run).is_right, "the remedy"
+    version = open_dataset(run.config)
+    part = Path(version.root, version.row_groups[0].file)
+    content = part.read_bytes()
+    part.unlink()
+    with pytest.raises(CorruptError, match=r"cannot be read: .*; restore the file"):
+        verify_digests(run)
+    part.write_bytes(content)
+    assert verify_digests(run).is_right, "the remedy"
+    (tmp_path / "requirements.txt").write_text(f"numpy=={np.__version__}\ntorch==0.1\n")
+    with pytest.raises(
+        MismatchError, match=r"with torch 0.1, and \d.* is installed here; make the statement in the environment that trained"
+    ):
+        check_packages(tmp_path, "1f")
+    (tmp_path / "requirements.txt").write_text(f"numpy=={np.__version__}\n")
+    check_packages(tmp_path, "1f")

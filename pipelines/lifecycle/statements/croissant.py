@@ -12,7 +12,7 @@ from typing import Any
 
 from pipelines.config.messages.words import show_count
 from pipelines.data.versions import storage
-from pipelines.data.versions.manifest import SPLITS
+from pipelines.data.versions.manifest import RESTORE, SPLITS
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.data.versions.versions import Version
 from pipelines.errors import CorruptError
@@ -94,7 +94,7 @@ def write_croissant(version: Version) -> str:
 def _file_object(version: Version, file: str, path: str) -> dict[str, Any]:
     content = storage.read(version.filesystem, f"{version.root}/{file}")
     if content is None:
-        raise CorruptError(f"{version.root}/{file} is gone; restore the file, or remove the version's folder and run jobs/etl.py again")
+        raise CorruptError(f"{version.root}/{file} is gone; {RESTORE}")
     return {
         "@type": "cr:FileObject",
         "@id": path,

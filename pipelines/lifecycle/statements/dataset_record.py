@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from pipelines.config import Config
 from pipelines.data.loader.order import ORDER_VERSION, Epoch, Order
-from pipelines.data.versions.manifest import SPLITS, content_digest
+from pipelines.data.versions.manifest import RESTORE, SPLITS, content_digest
 from pipelines.data.versions.parts import RowGroup, row_group_digest
 from pipelines.data.versions.versions import Version, open_version, versions
 from pipelines.errors import CorruptError, DatasetError
@@ -85,7 +85,7 @@ def _read_group(version: Version, group: RowGroup) -> RowGroup:
             table = parquet.read_row_group(group.index, columns=[column.name for column in version.columns], use_threads=False)
         return replace(group, rows=table.num_rows, digest=row_group_digest(version.columns, table))
     except (OSError, KeyError, pa.ArrowException, DatasetError) as error:
-        raise CorruptError(f"{path} cannot be read: {error}; restore the file, or remove the version's folder") from error
+        raise CorruptError(f"{path} cannot be read: {error}; {RESTORE}") from error
 
 
 def order_record(config: Config, version: Version) -> dict[str, Any]:

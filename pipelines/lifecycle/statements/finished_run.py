@@ -75,8 +75,8 @@ def finished_training(config: Config, run_id: str) -> Iterator[Attested]:
 
 
 def _training_parts(config: Config, recorded_config: Config, run: History, version: Version, folder: Path) -> Parts:
-    files, weights = _model_files(folder)
-    _check_packages(folder, run.run_id)
+    files, weights = hash_model_files(folder)
+    check_packages(folder, run.run_id)
     code = {name: digest for name, digest in files.items() if name.startswith(CODE_FOLDER)}
     has_run_code = hash_code(recorded_config).get(ARCHIVE) == code.get(ARCHIVE)
     commit = package_commit() if has_run_code else run.tags.get(GIT_COMMIT, "")
@@ -144,7 +144,7 @@ def rfc3339(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _model_files(folder: Path) -> tuple[dict[str, str], str]:
+def hash_model_files(folder: Path) -> tuple[dict[str, str], str]:
     """SHA-256 of the model's files by path, and the digest of its weights. Raises CorruptError unless they are those that were logged."""
     _, weights = read_model(folder)
     files = file_digests(folder)
@@ -154,8 +154,8 @@ def _model_files(folder: Path) -> tuple[dict[str, str], str]:
     return files, weights
 
 
-def _check_packages(folder: Path, run_id: str) -> None:
-    """The statement lists what is installed here, so it must be what the run's model requires."""
+def check_packages(folder: Path, run_id: str) -> None:
+    """Raise MismatchError if a package has another version than the run's model requires: a statement lists what is installed here."""
     lines = (folder / "requirements.txt").read_text(encoding="utf-8").splitlines() if (folder / "requirements.txt").is_file() else []
     required = dict(line.split("==", 1) for line in lines if "==" in line)
     installed = {name: version.partition("+")[0] for name, version in installed_versions(list(required)).items()}
