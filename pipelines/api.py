@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from pipelines.launch.cross_validation import CrossValidation
     from pipelines.launch.training_run import Result
     from pipelines.lifecycle.statements.attest import Attestation
-    from pipelines.lifecycle.statements.checks import Check
+    from pipelines.lifecycle.statements.checks import PartCheck
     from pipelines.lifecycle.statements.verification import Verification
     from pipelines.notebook.fitted_model import FittedModel
     from pipelines.runtime.notebook_html import HtmlPage
@@ -196,9 +196,9 @@ def attest(config: configs.Config, key: str | Path, output: str | Path, run_id: 
     """Sign a statement of what a finished run was made from, or without `run_id` the dataset version of the config, with the private key
     in the file `key`, and write it to `output`. `documents` is a folder for the signature of the model's files, a bill of materials and a
     model card; a description of the dataset goes into the dataset's folder."""
-    from pipelines.lifecycle.statements.attest import attest
+    from pipelines.lifecycle.statements.attest import sign_statement
 
-    return attest(config, key, output, run_id, documents)
+    return sign_statement(config, key, output, run_id, documents)
 
 
 @restored_signals("pipelines.lifecycle.statements.verification")
@@ -212,17 +212,17 @@ def verify_statement(
     accept: Sequence[str] = (),
     digests_only: bool = False,
     from_sources: bool = False,
-    tell_check: Callable[[Check], None] = lambda check: None,
+    tell_check: Callable[[PartCheck], None] = lambda check: None,
 ) -> Verification:
     """Check a statement of `attest`, make the dataset again if it is not there, train again, and compare.
 
     `key` is the file of a public key that must have signed, `sign` that of a private key to sign with too if all is right, `model` a folder
     of the model's files, and `accept` names parts that may differ, `code` and `environment`. With `digests_only`, nothing is made again;
     with `from_sources`, the dataset is even if it is there. `config` says where tables and storage are, by default the statement's own."""
-    from pipelines.lifecycle.statements.verification import Request, verify_statement
+    from pipelines.lifecycle.statements.verification import VerificationRequest, check_statement
 
-    request = Request(statement, key, sign, model, accept, digests_only, from_sources)
-    return verify_statement(request, config, tell_check)
+    request = VerificationRequest(statement, key, sign, model, accept, digests_only, from_sources)
+    return check_statement(request, config, tell_check)
 
 
 @restored_signals("pipelines.serving.export.export_folder")

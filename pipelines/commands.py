@@ -25,7 +25,7 @@ from pipelines.errors import ConfigError
 
 if TYPE_CHECKING:
     from pipelines.config import Config
-    from pipelines.lifecycle.statements.checks import Check
+    from pipelines.lifecycle.statements.checks import PartCheck
 
 Command = Callable[[str, list[str]], None]
 """Takes the program's name, for its usage, and the arguments."""
@@ -127,7 +127,7 @@ def _verify_statement(program: str, options: argparse.Namespace, config_argument
     from pipelines.api import verify_statement
     from pipelines.runtime.progress import tell
 
-    def tell_check(check: "Check") -> None:
+    def tell_check(check: "PartCheck") -> None:
         tell("check", f"{check.name:14} {check.outcome:12} {check.text}", name=check.name, outcome=check.outcome, detail=check.text)
 
     own_flags = ("key", "sign", "model", "accept", "digests_only", "from_sources")
@@ -140,7 +140,7 @@ def _verify_statement(program: str, options: argparse.Namespace, config_argument
     sys.exit(not verification.is_right)
 
 
-def attest(program: str, arguments: list[str]) -> None:
+def write_statement(program: str, arguments: list[str]) -> None:
     """Sign a statement of what a finished run was made from, or without --run a dataset version; or make the keys that sign."""
     flags = {"--run": _TEXT, "--key": _TEXT, "--output": _TEXT, "--documents": _TEXT, "--make-key": _TEXT, "--kind": {"default": "p256"}}
     usage = "[--run RUN_ID] --key PRIVATE.pem --output FILE [--documents FOLDER] | --make-key PRIVATE.pem [--kind p256|ed25519]"
@@ -261,7 +261,7 @@ COMMANDS: dict[str, Command] = {
     "etl": etl,
     "train": train,
     "verify": verify,
-    "attest": attest,
+    "attest": write_statement,
     "export": export,
     "baseline": baseline,
     "promote": promote,

@@ -59,7 +59,7 @@ def seal_sections(values: Values) -> Values:
     return values
 
 
-def signed_run(folder: Path, **settings: Any) -> SignedRun:
+def sign_run(folder: Path, **settings: Any) -> SignedRun:
     """A statement about a training with a version, but without a run: its model's files and its losses are made up."""
     config = training(folder, rows=400, **{"strategy": "exact", **settings})
     version = open_dataset(config)

@@ -1,1 +1,1 @@
-"""What happens to versions and models after they are made."""
+"""The life of versions and models after they are made."""

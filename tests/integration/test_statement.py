@@ -27,12 +27,12 @@ from pipelines.config import Config, load
 from pipelines.errors import CorruptError, DatasetError, TrainingError
 from pipelines.etl.run import run as run_etl
 from pipelines.launch.training_run import Result, train
-from pipelines.lifecycle.statements.attest import attest, write_envelope
+from pipelines.lifecycle.statements.attest import sign_statement, write_envelope
 from pipelines.lifecycle.statements.digest_log import digest_log_descriptor, read_log_descriptor
 from pipelines.lifecycle.statements.envelope import sign_values
 from pipelines.lifecycle.statements.finished_run import hash_model_files
 from pipelines.lifecycle.statements.keys import create_keys, read_private_key
-from pipelines.lifecycle.statements.verification import Request, Verification, verify_statement
+from pipelines.lifecycle.statements.verification import Verification, VerificationRequest, check_statement
 
 ROOT = Path(__file__).parents[2]
 PIPELINE = """
@@ -81,7 +81,7 @@ def signed(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession, ray_cl
         run_etl(config)
         result = train(config)
         create_keys(folder / "key.pem")
-        attest(config, folder / "key.pem", folder / "S.json", result.run_id, folder / "documents")
+        sign_statement(config, folder / "key.pem", folder / "S.json", result.run_id, folder / "documents")
     return Signed(folder, config, result, folder / "S.json")
 
 
@@ -95,7 +95,7 @@ def elsewhere(signed: Signed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def verify(folder: Path, signed: Signed, **request: Any) -> Verification:
-    return verify_statement(Request(folder / "S.json", signed.folder / "key.pem.pub", **request))
+    return check_statement(VerificationRequest(folder / "S.json", signed.folder / "key.pem.pub", **request))
 
 
 def forge(folder: Path, signed: Signed, change: Callable[[Values], None]) -> None:
@@ -149,7 +149,7 @@ def test_other_raw_files_are_found_before_anything_is_trained(elsewhere: Path, s
 
 @pytest.mark.full
 def test_a_version_has_a_statement_too(elsewhere: Path, signed: Signed) -> None:
-    attest(signed.config, signed.folder / "key.pem", elsewhere / "S.json")
+    sign_statement(signed.config, signed.folder / "key.pem", elsewhere / "S.json")
     values = json.loads(b64decode(json.loads((elsewhere / "S.json").read_bytes())["payload"]))
     assert values["predicate"]["buildDefinition"]["buildType"] == "lockstep:etl/v1"
     verification = verify(elsewhere, signed, sign=signed.folder / "key.pem")
@@ -178,12 +178,12 @@ def test_what_cannot_be_signed_is_refused_with_a_remedy(signed: Signed, tmp_path
     arguments = signed.folder / "key.pem", tmp_path / "S.json", signed.result.run_id
     elsewhere = signed.config.model_copy(update={"dataset": signed.config.dataset.model_copy(update={"path": str(tmp_path)})})
     with pytest.raises(DatasetError, match=r"does not hold; set dataset.path to the folder of the run's dataset"):
-        attest(elsewhere, *arguments)
+        sign_statement(elsewhere, *arguments)
     client = MlflowClient(signed.config.tracking.uri)
     client.update_run(signed.result.run_id, status="RUNNING")
     try:
         with pytest.raises(TrainingError, match="is RUNNING; a statement is about a FINISHED run: run its command again to resume it"):
-            attest(signed.config, *arguments)
+            sign_statement(signed.config, *arguments)
     finally:
         client.set_terminated(signed.result.run_id, "FINISHED")
     assert not (tmp_path / "S.json").exists()

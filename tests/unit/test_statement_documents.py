@@ -10,7 +10,7 @@ import pytest
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 from model_signing.verifying import Config as VerifierConfig
-from statements import SignedRun, signed_run
+from statements import SignedRun, sign_run
 from trainings import open_dataset
 from versions import write_version
 
@@ -20,7 +20,7 @@ from pipelines.lifecycle.statements.croissant import croissant, write_croissant
 from pipelines.lifecycle.statements.envelope import read_envelope
 from pipelines.lifecycle.statements.keys import create_keys, read_private_key
 from pipelines.lifecycle.statements.model_card import model_card
-from pipelines.lifecycle.statements.model_signature import model_signature
+from pipelines.lifecycle.statements.model_signature import sign_model_files
 from pipelines.lifecycle.statements.provenance import Statement, parse_statement
 
 
@@ -29,7 +29,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> SignedRun:
     folder = tmp_path_factory.mktemp("run")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LOCKSTEP_HOME", str(folder))
-        return signed_run(folder)
+        return sign_run(folder)
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +44,7 @@ def test_openssf_s_own_tool_verifies_the_signature_of_a_model(tmp_path: Path) ->
         (tmp_path / "model" / name).write_text(name)
     public = create_keys(tmp_path / "key.pem")
     files = {name: sha256(name.encode()).hexdigest() for name in names}
-    (tmp_path / "model.sig").write_bytes(model_signature("churn", files, read_private_key(tmp_path / "key.pem")))
+    (tmp_path / "model.sig").write_bytes(sign_model_files("churn", files, read_private_key(tmp_path / "key.pem")))
     verifier = VerifierConfig().use_elliptic_key_verifier(public_key=public)
     verifier.verify(tmp_path / "model", tmp_path / "model.sig")
     (tmp_path / "model/data.json").write_text("altered")
@@ -52,7 +52,7 @@ def test_openssf_s_own_tool_verifies_the_signature_of_a_model(tmp_path: Path) ->
         verifier.verify(tmp_path / "model", tmp_path / "model.sig")
     create_keys(tmp_path / "other.pem", "ed25519")
     with pytest.raises(ConfigError, match=r"model.sig needs a key of ECDSA, .*; make one by lockstep attest --make-key FILE"):
-        model_signature("churn", files, read_private_key(tmp_path / "other.pem"))
+        sign_model_files("churn", files, read_private_key(tmp_path / "other.pem"))
 
 
 def test_the_bill_of_materials_is_valid_and_names_model_data_code_and_packages(statement: Statement) -> None:

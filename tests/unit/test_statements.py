@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from google.protobuf import json_format
 from in_toto_attestation.v1 import statement_pb2
 from in_toto_attestation.v1.statement import Statement as InTotoStatement
-from statements import SignedRun, Values, seal_sections, signed_run
+from statements import SignedRun, Values, seal_sections, sign_run
 from trainings import open_dataset
 from versions import write_version
 
@@ -25,14 +25,14 @@ from pipelines.config.load import parse
 from pipelines.data.versions.commit import commit
 from pipelines.errors import ConfigError, CorruptError, MismatchError, TrainingError
 from pipelines.lifecycle.statements.attest import write_envelope
-from pipelines.lifecycle.statements.checks import altered_parts
+from pipelines.lifecycle.statements.checks import list_differences
 from pipelines.lifecycle.statements.digest_log import digest_log_descriptor, read_log_descriptor
-from pipelines.lifecycle.statements.envelope import add_signature, compact_json, read_envelope, signed_bytes
+from pipelines.lifecycle.statements.envelope import add_signature, compact_json, encode_for_signing, read_envelope
 from pipelines.lifecycle.statements.finished_run import check_packages, portable_config
 from pipelines.lifecycle.statements.keys import PASSPHRASE, create_keys, is_signature, read_private_key, read_public_key, sign
 from pipelines.lifecycle.statements.materials import record_digest
 from pipelines.lifecycle.statements.provenance import parse_statement
-from pipelines.lifecycle.statements.verification import Request, Verification, read_statement_config, verify_statement
+from pipelines.lifecycle.statements.verification import Verification, VerificationRequest, check_statement, read_statement_config
 from pipelines.runtime.progress import speak
 from pipelines.train.checkpoint.checkpoint_record import DigestLog
 
@@ -42,7 +42,7 @@ def first_run(tmp_path_factory: pytest.TempPathFactory) -> SignedRun:
     folder = tmp_path_factory.mktemp("run")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LOCKSTEP_HOME", str(folder))
-        return signed_run(folder)
+        return sign_run(folder)
 
 
 @pytest.fixture
@@ -50,13 +50,13 @@ def run(first_run: SignedRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     """A run whose statement and model are this test's own."""
     monkeypatch.setenv("LOCKSTEP_HOME", str(first_run.statement.parent))
     shutil.copytree(first_run.model, tmp_path / "model")
-    own = replace(first_run, statement=tmp_path / "S.json", model=tmp_path / "model")
-    own.write(own.values)
-    return own
+    copied_run = replace(first_run, statement=tmp_path / "S.json", model=tmp_path / "model")
+    copied_run.write(copied_run.values)
+    return copied_run
 
 
 def verify_digests(run: SignedRun, **request: Any) -> Verification:
-    return verify_statement(Request(run.statement, **{"key": run.public, "model": run.model, "digests_only": True, **request}))
+    return check_statement(VerificationRequest(run.statement, **{"key": run.public, "model": run.model, "digests_only": True, **request}))
 
 
 def build(values: Values) -> Values:
@@ -155,7 +155,7 @@ def test_another_s_name_on_the_own_signature_is_no_signature(run: SignedRun, tmp
 def test_rows_that_were_exchanged_with_all_their_checksums_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever can write files can write checksums: index, manifest and Parquet agree, and only the values tell."""
     monkeypatch.setenv("LOCKSTEP_HOME", str(tmp_path))
-    run = signed_run(tmp_path)
+    run = sign_run(tmp_path)
     version = open_dataset(run.config)
     arrays = {
         column.name: np.concatenate([np.zeros(group.rows, column.dtype) for group in version.split_row_groups("train")])
@@ -164,14 +164,14 @@ def test_rows_that_were_exchanged_with_all_their_checksums_are_found(tmp_path: P
     other = write_version(tmp_path / "other", {"train": [arrays]})
     digests = [group.digest for group in version.split_row_groups("train")]
     groups = [replace(group, digest=digest) for group, digest in zip(other.row_groups, digests, strict=True)]
-    others = [group for group in version.row_groups if group.split != "train"]
+    other_splits = [group for group in version.row_groups if group.split != "train"]
     root = Path(version.root)
     for group in groups:
         (root / group.file).parent.mkdir(parents=True, exist_ok=True)
         (root / group.file).write_bytes(Path(other.root, group.file).read_bytes())
     (root / "manifest.json").unlink()
     manifest = version.manifest.model_copy(update={"attempt": version.manifest.attempt})
-    commit(version.filesystem, version.root, manifest, [*groups, *others])
+    commit(version.filesystem, version.root, manifest, [*groups, *other_splits])
     assert open_dataset(run.config).digest == version.digest, "nothing else notices"
     assert verify_digests(run).differences == ["rows"]
 
@@ -186,7 +186,7 @@ def test_a_file_of_the_model_that_is_altered_more_or_gone_is_found(run: SignedRu
 
 def test_another_config_of_the_verifier_is_a_difference(run: SignedRun) -> None:
     other = run.config.model_copy(update={"train": run.config.train.model_copy(update={"lr": 0.5, "workers": 3})})
-    verification = verify_statement(Request(run.statement, run.public, digests_only=True), other)
+    verification = check_statement(VerificationRequest(run.statement, run.public, digests_only=True), other)
     (check,) = [check for check in verification.checks if check.outcome == "differs"]
     assert (check.name, check.text) == ("config", "train.lr is 0.01 in the statement, and 0.5 in the config given; 1 settings differ")
 
@@ -194,7 +194,7 @@ def test_another_config_of_the_verifier_is_a_difference(run: SignedRun) -> None:
 def test_another_config_says_where_and_on_how_many_workers(run: SignedRun, tmp_path: Path) -> None:
     train = run.config.train.model_copy(update={"workers": 3, "storage": f"{tmp_path}/elsewhere"})
     other = parse(run.config.model_copy(update={"train": train}).model_dump(mode="json"), "other", recorded=True)
-    assert verify_statement(Request(run.statement, run.public, digests_only=True), other).is_right
+    assert check_statement(VerificationRequest(run.statement, run.public, digests_only=True), other).is_right
     statement = parse_statement(read_envelope(run.statement).payload, "S.json")
     placed_config = read_statement_config(statement, other, has_key=True)
     assert (placed_config.train.workers, placed_config.train.storage) == (3, f"{tmp_path}/elsewhere")
@@ -204,7 +204,7 @@ def test_another_config_says_where_and_on_how_many_workers(run: SignedRun, tmp_p
 def test_code_and_environment_may_differ_if_the_verifier_says_so_and_nothing_else(run: SignedRun) -> None:
     run.write(seal_sections(run.alter(forge_environment)))
     verification = verify_digests(run, accept=["environment"])
-    assert verification.is_right and altered_parts(verification.checks) == ["environment"]
+    assert verification.is_right and list_differences(verification.checks) == ["environment"]
     with pytest.raises(ConfigError, match=r"--accept is 'rows', and only code and environment may differ; leave it out"):
         verify_digests(run, accept=["rows"])
     for request in ({"sign": run.private}, {"sign": run.private, "accept": ["code"], "digests_only": False}):
@@ -269,7 +269,7 @@ def test_it_is_a_statement_for_in_toto_s_own_library(run: SignedRun) -> None:
 
 
 def test_signatures_are_over_dsse_s_encoding_and_are_added_once_each(run: SignedRun, tmp_path: Path) -> None:
-    assert signed_bytes(b"hello") == b"DSSEv1 28 application/vnd.in-toto+json 5 hello"
+    assert encode_for_signing(b"hello") == b"DSSEv1 28 application/vnd.in-toto+json 5 hello"
     create_keys(tmp_path / "second.pem", "ed25519")
     envelope = read_envelope(run.statement)
     second = read_private_key(tmp_path / "second.pem")
@@ -373,7 +373,7 @@ def test_a_seed_that_hides_people_is_not_published_and_such_a_run_is_not_trained
 
 def test_a_run_that_depends_on_workers_is_compared_by_digests_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOCKSTEP_HOME", str(tmp_path))
-    run = signed_run(tmp_path, strategy="ddp")
+    run = sign_run(tmp_path, strategy="ddp")
     with pytest.raises(TrainingError, match=r"strategy ddp, whose weights depend .*, or compare digests by --digests-only"):
         verify_digests(run, digests_only=False)
     assert verify_digests(run).is_right
@@ -430,7 +430,7 @@ def test_the_commit_is_kept_beside_the_digest_of_the_files(run: SignedRun) -> No
 
 def test_what_is_missing_or_damaged_is_named_with_its_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOCKSTEP_HOME", str(tmp_path))
-    run = signed_run(tmp_path)
+    run = sign_run(tmp_path)
     (tmp_path / "empty").mkdir()
     with pytest.raises(ConfigError, match="which holds no files; name the folder of the downloaded model"):
         verify_digests(run, model=tmp_path / "empty")

@@ -11,11 +11,11 @@ from pipelines.errors import ConfigError
 from pipelines.lifecycle.statements.bill_of_materials import bill_of_materials
 from pipelines.lifecycle.statements.croissant import write_croissant
 from pipelines.lifecycle.statements.envelope import Envelope, sign_values
-from pipelines.lifecycle.statements.finished_run import Attested, finished_training, finished_version
+from pipelines.lifecycle.statements.finished_run import Attested, finished_training, read_version_parts
 from pipelines.lifecycle.statements.keys import PrivateKey, key_id, read_private_key
 from pipelines.lifecycle.statements.materials import PROJECT
 from pipelines.lifecycle.statements.model_card import model_card
-from pipelines.lifecycle.statements.model_signature import model_signature
+from pipelines.lifecycle.statements.model_signature import sign_model_files
 from pipelines.lifecycle.statements.provenance import WEIGHTS, Statement, parse_statement, statement_values
 from pipelines.runtime import atomic
 from pipelines.runtime.environment import installed_versions
@@ -34,7 +34,7 @@ class Attestation:
     """Paths of what was written besides the statement."""
 
 
-def attest(config: Config, key: str | Path, output: str | Path, run_id: str = "", documents: str | Path = "") -> Attestation:
+def sign_statement(config: Config, key: str | Path, output: str | Path, run_id: str = "", documents: str | Path = "") -> Attestation:
     """Sign a statement about a finished training, or without `run_id` about the dataset version that the config describes, with the private
     key in the file `key`, and write it to `output`.
 
@@ -57,7 +57,7 @@ def write_envelope(envelope: Envelope, path: str | Path) -> None:
 
 @contextmanager
 def _version(config: Config) -> Iterator[Attested]:
-    yield finished_version(config)
+    yield read_version_parts(config)
 
 
 def _write_documents(attested: Attested, statement: Statement, key: PrivateKey, folder: Path) -> tuple[str, ...]:
@@ -67,7 +67,7 @@ def _write_documents(attested: Attested, statement: Statement, key: PrivateKey, 
         return tuple(documents)
     files = {name: digest for name, digest in statement.subjects.items() if name != WEIGHTS}
     contents = {
-        MODEL_SIGNATURE: model_signature(statement.config["name"], files, key),
+        MODEL_SIGNATURE: sign_model_files(statement.config["name"], files, key),
         BILL: json.dumps(bill_of_materials(statement), indent=1).encode() + b"\n",
         CARD: model_card(statement, version.manifest).encode(),
     }

@@ -89,7 +89,7 @@ def _read_group(version: Version, group: RowGroup) -> RowGroup:
 
 
 def order_record(config: Config, version: Version) -> dict[str, Any]:
-    """What decides the order of training rows, and a digest of the first rows of the first epoch: one window of each shard, of up to 64
+    """The arguments of the order of training rows, and a digest of the first rows of the first epoch: one window of each shard, of up to 64
     shards."""
     order = train_order(config)
     record: dict[str, Any] = {"version": ORDER_VERSION, **vars(order)}
@@ -107,7 +107,7 @@ def _first_rows_digest(order: Order, version: Version) -> str:
 
 
 def compare_datasets(stated: Mapping[str, Any], present: Mapping[str, Any]) -> dict[str, list[str]]:
-    """What differs between two descriptors of a dataset: names of columns by `encoder state`, and of splits by `order` or `rows`."""
+    """Differences between two descriptors of a dataset: names of columns by `encoder state`, and of splits by `order` or `rows`."""
     before, now = stated.get("annotations", {}), present["annotations"]
     encoders, present_encoders = before.get("encoders", {}), now["encoders"]
     columns = [name for name in {**encoders, **present_encoders} if encoders.get(name) != present_encoders.get(name)]

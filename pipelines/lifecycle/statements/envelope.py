@@ -46,7 +46,7 @@ class Envelope:
         return json.dumps(self.to_values(), indent=1).encode() + b"\n"
 
 
-def signed_bytes(payload: bytes) -> bytes:
+def encode_for_signing(payload: bytes) -> bytes:
     """The bytes that a signature is over: DSSE's "pre-authentication encoding" of the payload."""
     return b"DSSEv1 %d %s %d %s" % (len(PAYLOAD_TYPE), PAYLOAD_TYPE.encode(), len(payload), payload)
 
@@ -63,13 +63,13 @@ def sign_values(values: Mapping[str, Any], key: PrivateKey) -> Envelope:
 def add_signature(envelope: Envelope, key: PrivateKey) -> Envelope:
     """The envelope with a signature by `key` over the same payload, in place of an earlier one by the same key."""
     public = key.public_key()
-    signature = Signature(key_id(public), sign(key, signed_bytes(envelope.payload)), public)
+    signature = Signature(key_id(public), sign(key, encode_for_signing(envelope.payload)), public)
     earlier = tuple(other for other in envelope.signatures if other.key != signature.key)
     return replace(envelope, signatures=(*earlier, signature))
 
 
 def is_signed_by(envelope: Envelope, signature: Signature, key: PublicKey) -> bool:
-    return is_signature(key, signature.content, signed_bytes(envelope.payload))
+    return is_signature(key, signature.content, encode_for_signing(envelope.payload))
 
 
 def read_envelope(path: str | Path) -> Envelope:

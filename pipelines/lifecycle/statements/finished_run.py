@@ -111,7 +111,7 @@ def _training_parts(config: Config, recorded_config: Config, run: History, versi
     )
 
 
-def finished_version(config: Config) -> Attested:
+def read_version_parts(config: Config) -> Attested:
     """The parts of the dataset version that the config describes. Its code and packages are those of this process. Raises DatasetError if
     there is none."""
     version = open_version(config.dataset.path, config.data_identity)

@@ -73,7 +73,7 @@ def read_private_key(path: str | Path) -> PrivateKey:
             f"{path} is no private key in PEM, or {PASSPHRASE} is not its passphrase: {_first_line(error)}; {_MAKE}"
         ) from error
     if not isinstance(key, EllipticCurvePrivateKey | Ed25519PrivateKey):
-        raise _unsupported(path, type(key).__name__)
+        raise _key_error(path, type(key).__name__)
     _check_curve(path, key.public_key())
     return key
 
@@ -93,7 +93,7 @@ def parse_public_key(content: bytes, place: str | Path) -> PublicKey:
     except (ValueError, UnsupportedAlgorithm) as error:
         raise ConfigError(f"{place} is no public key in PEM: {_first_line(error)}; {_MAKE}") from error
     if not isinstance(key, EllipticCurvePublicKey | Ed25519PublicKey):
-        raise _unsupported(place, type(key).__name__)
+        raise _key_error(place, type(key).__name__)
     _check_curve(place, key)
     return key
 
@@ -137,10 +137,10 @@ def _passphrase() -> bytes | None:
 
 def _check_curve(place: str | Path, key: PublicKey) -> None:
     if isinstance(key, EllipticCurvePublicKey) and key.curve.name != SECP256R1.name:
-        raise _unsupported(place, key.curve.name)
+        raise _key_error(place, key.curve.name)
 
 
-def _unsupported(place: str | Path, kind: str) -> ConfigError:
+def _key_error(place: str | Path, kind: str) -> ConfigError:
     return ConfigError(f"{place} holds a key of kind {kind}; ECDSA on P-256 and Ed25519 are supported: {_MAKE}")
 
 

@@ -77,7 +77,7 @@ def compare_with_commit(commit: str) -> Literal["equal", "different", "unknown",
 
 
 def _git(*words: str) -> str:
-    """What git prints; empty if it fails."""
+    """The output of git; empty if it fails."""
     with suppress(OSError):
         answer = subprocess.run(["git", "-C", str(PACKAGE.parent), *words], capture_output=True, text=True, check=False)
         return answer.stdout.strip() if answer.returncode == 0 else ""
@@ -96,7 +96,7 @@ def package_descriptors(config: Config) -> list[Descriptor]:
 @cache  # what is installed while this process lives is not what it runs
 def _describe_packages(requirements: tuple[str, ...]) -> tuple[Descriptor, ...]:
     descriptors: list[Descriptor] = [{"name": f"{PACKAGES}python", "uri": f"pkg:generic/python@{python_version()}"}]
-    for name, package in sorted(_needed_distributions(requirements).items()):
+    for name, package in sorted(_find_distributions(requirements).items()):
         descriptor: Descriptor = {"name": f"{PACKAGES}{name}", "uri": f"pkg:pypi/{name}@{quote(package.version)}"}
         if record := package.read_text("RECORD"):
             descriptor["digest"] = {"sha256": record_digest(record)}
@@ -110,7 +110,7 @@ def record_digest(record: str) -> str:
     return sha256("".join(f"{path},{digest},{size}\n" for path, digest, size in sorted(rows)).encode()).hexdigest()
 
 
-def _needed_distributions(requirements: tuple[str, ...]) -> dict[str, Distribution]:
+def _find_distributions(requirements: tuple[str, ...]) -> dict[str, Distribution]:
     """The installed distributions that meet the requirements, and theirs, by normalized name."""
     installed: dict[str, Distribution] = {}
     queue = [(requirement, "") for requirement in requirements]
@@ -131,7 +131,7 @@ def _needed_distributions(requirements: tuple[str, ...]) -> dict[str, Distributi
 
 
 def _project_requirements() -> Iterator[str]:
-    """Those of the installed project, or of the checkout that this package runs from."""
+    """Requirements of the installed project, or of the checkout that this package runs from."""
     config_file = PACKAGE.parent / "setup.cfg"
     if config_file.is_file():
         parser = ConfigParser()

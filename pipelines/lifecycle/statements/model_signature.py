@@ -20,7 +20,7 @@ NOT_SIGNED = "registered_model_meta"
 """A file that MLflow adds to the copy of a model that it downloads: the name and the version that were asked for."""
 
 
-def model_signature(name: str, files: Mapping[str, str], key: PrivateKey) -> bytes:
+def sign_model_files(name: str, files: Mapping[str, str], key: PrivateKey) -> bytes:
     """The bundle that signs a model's files, given by path with their hex SHA-256. Raises ConfigError for a key of Ed25519, which these
     tools do not take."""
     if not isinstance(key, EllipticCurvePrivateKey):

@@ -34,7 +34,7 @@ KINDS: tuple[Kind, ...] = ("training", "etl")
 
 @dataclass(frozen=True)
 class Parts:
-    """What a statement says, in plain values."""
+    """The contents of a statement, in plain values."""
 
     kind: Kind
     subjects: Mapping[str, str]

@@ -27,17 +27,17 @@ from pipelines.launch.training_progress import TrainingProgress
 from pipelines.launch.verify import Replay, check_is_reproducible, decisive_settings, place_config, replay_config, train_again
 from pipelines.lifecycle.statements.attest import write_envelope
 from pipelines.lifecycle.statements.checks import (
-    Check,
-    altered_parts,
+    PartCheck,
     check_code,
     check_config,
     check_dataset,
     check_environment,
-    check_model,
-    check_order,
+    check_model_files,
+    check_row_order,
     check_sections,
     check_signatures,
     check_time,
+    list_differences,
 )
 from pipelines.lifecycle.statements.dataset_record import DATASET, find_version
 from pipelines.lifecycle.statements.digest_log import read_log_descriptor
@@ -54,8 +54,8 @@ _ANY_SEED = 1
 
 
 @dataclass(frozen=True)
-class Request:
-    """What a verifier asks for."""
+class VerificationRequest:
+    """A verifier's wishes."""
 
     statement: str | Path
     key: str | Path = ""
@@ -74,7 +74,7 @@ class Request:
 
 @dataclass
 class Verification:
-    checks: list[Check] = field(default_factory=list)
+    checks: list[PartCheck] = field(default_factory=list)
     accepted: tuple[str, ...] = ()
     trained: bool = False
     """Whether the training was done again, to its end or to the first difference."""
@@ -84,15 +84,15 @@ class Verification:
     @property
     def differences(self) -> list[str]:
         """Names of the parts that differ, without those that are accepted."""
-        return [name for name in altered_parts(self.checks) if name not in self.accepted]
+        return [name for name in list_differences(self.checks) if name not in self.accepted]
 
     @property
     def is_right(self) -> bool:
         return not self.differences
 
 
-def verify_statement(
-    request: Request, config: Config | None = None, tell_check: Callable[[Check], None] = lambda check: None
+def check_statement(
+    request: VerificationRequest, config: Config | None = None, tell_check: Callable[[PartCheck], None] = lambda check: None
 ) -> Verification:
     """Verify a statement, and return what was compared. `config` says where tables, datasets and storage are, and must describe the same
     dataset and model; by default the statement's own says so, with relative paths below LOCKSTEP_HOME. `tell_check` is called with each
@@ -107,7 +107,7 @@ def verify_statement(
     statement = parse_statement(envelope.payload, str(request.statement))
     verification = Verification(accepted=tuple(request.accept))
 
-    def add(checks: Iterator[Check]) -> bool:
+    def add(checks: Iterator[PartCheck]) -> bool:
         for check in checks:
             verification.checks.append(check)
             tell_check(check)
@@ -129,7 +129,7 @@ def verify_statement(
     return verification
 
 
-def _check_request(request: Request) -> None:
+def _check_request(request: VerificationRequest) -> None:
     """Raise ConfigError for a part that may not differ, and for a signature of what is not compared."""
     if unknown := [name for name in request.accept if name not in ACCEPTABLE]:
         raise ConfigError(f"--accept is {unknown[0]!r}, and only {' and '.join(ACCEPTABLE)} may differ; leave it out")
@@ -150,10 +150,10 @@ def read_statement_config(statement: Statement, config: Config | None, has_key: 
     if statement.internal.get("withheld"):
         values = {**values, "train": {**values["train"], "seed": _ANY_SEED}}
     stated_config = with_absolute_paths(parse(values, f"--statement {statement.place}", recorded=True), home())
-    return stated_config if config is None else _with_places(stated_config, config, statement.metadata["invocationId"])
+    return stated_config if config is None else _place_statement_config(stated_config, config, statement.metadata["invocationId"])
 
 
-def _with_places(stated_config: Config, config: Config, run_id: str) -> Config:
+def _place_statement_config(stated_config: Config, config: Config, run_id: str) -> Config:
     """The statement's config with the paths of another one, and its workers."""
     paths = {name: table.path for name, table in config.source.tables.items() if isinstance(table, FileTableSettings)}
     tables = {
@@ -164,14 +164,14 @@ def _with_places(stated_config: Config, config: Config, run_id: str) -> Config:
     return placed_config.model_copy(update={"source": stated_config.source.model_copy(update={"tables": tables})})
 
 
-def _static_checks(statement: Statement, stated_config: Config, config: Config | None, request: Request) -> Iterator[Check]:
+def _static_checks(statement: Statement, stated_config: Config, config: Config | None, request: VerificationRequest) -> Iterator[PartCheck]:
     yield check_time(statement)
     withheld = set(statement.internal.get("withheld", ()))
     yield check_config(statement, stated_config, _decisive_differences(stated_config, config, withheld) if config else {})
     yield check_code(statement, stated_config)
     yield check_environment(statement, stated_config)
     if request.model:
-        yield check_model(statement, Path(request.model))
+        yield check_model_files(statement, Path(request.model))
 
 
 def _decisive_differences(stated_config: Config, config: Config, withheld: Collection[str]) -> dict[str, tuple[Any, Any]]:
@@ -181,18 +181,22 @@ def _decisive_differences(stated_config: Config, config: Config, withheld: Colle
     return {name: (before.get(name), now.get(name)) for name in names if before.get(name) != now.get(name)}
 
 
-def _verify_present_dataset(statement: Statement, config: Config, add: Callable[[Iterator[Check]], bool]) -> None:
+def _verify_present_dataset(statement: Statement, config: Config, add: Callable[[Iterator[PartCheck]], bool]) -> None:
     version = find_version(config.dataset.path, statement.dependencies[DATASET]["digest"]["sha256"])
     with suppress(DatasetError):
         version = version or open_version(config.dataset.path, config.data_identity)  # which differs, and has a name for what does
     if version is None:
-        add(iter([Check("rows", "not checked", f"{config.dataset.path} does not hold the dataset, and --digests-only makes none")]))
+        add(iter([PartCheck("rows", "not checked", f"{config.dataset.path} does not hold the dataset, and --digests-only makes none")]))
     elif add(check_dataset(statement, version, is_from_sources=False)) and statement.internal.get("order"):
-        add(iter([check_order(statement, config, _fold(config, version))]))
+        add(iter([check_row_order(statement, config, _fold(config, version))]))
 
 
 def _make_again(
-    statement: Statement, config: Config, request: Request, add: Callable[[Iterator[Check]], bool], verification: Verification
+    statement: Statement,
+    config: Config,
+    request: VerificationRequest,
+    add: Callable[[Iterator[PartCheck]], bool],
+    verification: Verification,
 ) -> None:
     if statement.kind == "training":
         _check_can_train(statement, config)
@@ -205,7 +209,7 @@ def _make_again(
         if not add(check_dataset(statement, version, is_from_sources)) or statement.kind == "etl":
             return
         trained_version = _fold(config, version)
-        if not add(iter([check_order(statement, config, trained_version)])):
+        if not add(iter([check_row_order(statement, config, trained_version)])):
             return
         verification.trained = True
         add(_compare_training(statement, config, trained_version))
@@ -246,7 +250,7 @@ def _fold(config: Config, version: Version) -> Version:
     return version if config.train.fold is None else select_fold(version, config.train.fold)
 
 
-def _compare_training(statement: Statement, config: Config, version: Version) -> Iterator[Check]:
+def _compare_training(statement: Statement, config: Config, version: Version) -> Iterator[PartCheck]:
     """Train again, and name the first step that differs; or the weights, if no step does."""
     progress, run_id = TrainingProgress(), statement.metadata["invocationId"]
     descriptor = statement.digest_log
@@ -260,11 +264,11 @@ def _compare_training(statement: Statement, config: Config, version: Version) ->
     yield from _training_checks(replay)
 
 
-def _training_checks(replay: Replay) -> Iterator[Check]:
+def _training_checks(replay: Replay) -> Iterator[PartCheck]:
     if replay.is_identical:
-        yield Check("steps", "right", replay.text)
-        yield Check("weights", "right", f"trained again: {replay.digest}")
+        yield PartCheck("steps", "right", replay.text)
+        yield PartCheck("weights", "right", f"trained again: {replay.digest}")
     elif replay.comparison.loss or replay.comparison.tensors:
-        yield Check("steps", "differs", replay.text)
+        yield PartCheck("steps", "differs", replay.text)
     else:
-        yield Check("weights", "differs", replay.text)
+        yield PartCheck("weights", "differs", replay.text)
