@@ -1,6 +1,7 @@
-"""Trains a finished run again, and compares bitwise: exit code 0 if it is identical, 1 if it differs.
+"""Trains a finished run again, or what a statement is about, and compares bitwise: exit code 0 if it is identical, 1 if it differs.
 
 python jobs/verify.py conf/adult.yaml --run RUN_ID [--steps FIRST_STEPS] [--section.setting VALUE ...]
+python jobs/verify.py [conf/adult.yaml] --statement S.json [--key PUBLIC.pem] [--sign PRIVATE.pem] [--model FOLDER] [--json]
 """
 
 from pipelines.commands import run

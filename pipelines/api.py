@@ -23,11 +23,11 @@ training has saved by then and the same call resumes it, and a Spark or a Ray th
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from pipelines import config as configs
 from pipelines.config import home, load
@@ -49,6 +49,9 @@ if TYPE_CHECKING:
     from pipelines.init.draft import Draft
     from pipelines.launch.cross_validation import CrossValidation
     from pipelines.launch.training_run import Result
+    from pipelines.lifecycle.statements.attest import Attestation
+    from pipelines.lifecycle.statements.checks import PartCheck
+    from pipelines.lifecycle.statements.verification import Verification
     from pipelines.notebook.fitted_model import FittedModel
     from pipelines.runtime.notebook_html import HtmlPage
     from pipelines.serving.batch.predictions_manifest import Predictions
@@ -178,6 +181,48 @@ def verify(config: configs.Config, run_id: str, steps: int | None = None) -> boo
     from pipelines.launch.verify import verify
 
     return verify(config, run_id, steps)
+
+
+def make_keys(path: str | Path, kind: Literal["p256", "ed25519"] = "p256") -> Path:
+    """Write a new private key, and its public key to `path`.pub, whose path is returned. Neither is written over. The private key is
+    encrypted if LOCKSTEP_KEY_PASSPHRASE is set."""
+    from pipelines.lifecycle.statements.keys import create_keys
+
+    return create_keys(path, kind)
+
+
+@restored_signals("pipelines.lifecycle.statements.attest")
+def attest(config: configs.Config, key: str | Path, output: str | Path, run_id: str = "", documents: str | Path = "") -> Attestation:
+    """Sign a statement of what a finished run was made from, or without `run_id` the dataset version of the config, with the private key
+    in the file `key`, and write it to `output`. `documents` is a folder for the signature of the model's files, a bill of materials and a
+    model card; a description of the dataset goes into the dataset's folder."""
+    from pipelines.lifecycle.statements.attest import sign_statement
+
+    return sign_statement(config, key, output, run_id, documents)
+
+
+@restored_signals("pipelines.lifecycle.statements.verification")
+def verify_statement(
+    statement: str | Path,
+    config: configs.Config | None = None,
+    *,
+    key: str | Path = "",
+    sign: str | Path = "",
+    model: str | Path = "",
+    accept: Sequence[str] = (),
+    digests_only: bool = False,
+    from_sources: bool = False,
+    tell_check: Callable[[PartCheck], None] = lambda check: None,
+) -> Verification:
+    """Check a statement of `attest`, make the dataset again if it is not there, train again, and compare.
+
+    `key` is the file of a public key that must have signed, `sign` that of a private key to sign with too if all is right, `model` a folder
+    of the model's files, and `accept` names parts that may differ, `code` and `environment`. With `digests_only`, nothing is made again;
+    with `from_sources`, the dataset is even if it is there. `config` says where tables and storage are, by default the statement's own."""
+    from pipelines.lifecycle.statements.verification import VerificationRequest, check_statement
+
+    request = VerificationRequest(statement, key, sign, model, accept, digests_only, from_sources)
+    return check_statement(request, config, tell_check)
 
 
 @restored_signals("pipelines.serving.export.export_folder")

@@ -60,12 +60,17 @@ def read_flags(
     program: str, usage: str, flags: Flags, arguments: list[str], level: int = logging.INFO
 ) -> tuple[argparse.Namespace, "Config"]:
     """The values of a command's own flags, and its config, which all other arguments are of. `usage` shows the own flags."""
+    options, config_arguments = split_flags(program, usage, flags, arguments)
+    return options, read_config_argument(program, config_arguments, level, usage)
+
+
+def split_flags(program: str, usage: str, flags: Flags, arguments: list[str]) -> tuple[argparse.Namespace, list[str]]:
+    """The values of a command's own flags, and all other arguments."""
     parser = argparse.ArgumentParser(program, f"{program} CONF.yaml {usage}", add_help=False, allow_abbrev=False)
     for flag, keywords in flags.items():
         parser.add_argument(flag, **keywords)
     check_flags_once(flags, arguments)
-    options, config_arguments = parser.parse_known_args(arguments)
-    return options, read_config_argument(program, config_arguments, level, usage)
+    return parser.parse_known_args(arguments)
 
 
 def check_flags_once(flags: Iterable[str], arguments: list[str]) -> None:

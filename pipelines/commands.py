@@ -8,7 +8,7 @@ import logging
 import sys
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from pipelines.command_line import (
     check_flags_once,
@@ -18,16 +18,19 @@ from pipelines.command_line import (
     read_config_argument,
     read_flags,
     speak_as,
+    split_flags,
     split_output_flag,
 )
 from pipelines.errors import ConfigError
 
 if TYPE_CHECKING:
     from pipelines.config import Config
+    from pipelines.lifecycle.statements.checks import PartCheck
 
 Command = Callable[[str, list[str]], None]
 """Takes the program's name, for its usage, and the arguments."""
 _TEXT: Mapping[str, Any] = {"default": ""}
+_SWITCH: Mapping[str, Any] = {"action": "store_true"}
 _EXIT_CODE = "The exit code is 0, or that of the error that the first wrong line would be."
 _TEXTS: Mapping[str, Any] = {"nargs": "*", "default": []}
 
@@ -93,16 +96,68 @@ def train(program: str, arguments: list[str]) -> None:
 
 
 def verify(program: str, arguments: list[str]) -> None:
-    """Train a finished run again, and compare bitwise: exit code 0 if it is identical, 1 if it differs."""
-    flags = {"--run": _TEXT, "--steps": {"type": int}}
-    options, config = read_flags(program, "--run RUN_ID [--steps FIRST_STEPS]", flags, arguments, logging.WARNING)
+    """Train a finished run, or that of a statement, again, and compare bitwise: exit code 0 if it is identical, 1 if it differs."""
+    flags = {"--run": _TEXT, "--steps": {"type": int}, "--statement": _TEXT, "--key": _TEXT, "--sign": _TEXT, "--model": _TEXT}
+    flags |= {"--accept": _TEXTS, "--digests-only": _SWITCH, "--from-sources": _SWITCH}
+    usage = (
+        "--run RUN_ID [--steps FIRST_STEPS] | --statement FILE [--key PUBLIC.pem] [--sign PRIVATE.pem] [--model FOLDER] "
+        "[--accept PART ...] [--digests-only] [--from-sources]"
+    )
+    arguments, output_flag = split_output_flag(arguments)
+    options, config_arguments = split_flags(program, usage, flags, arguments)
+    if options.statement and config_arguments not in (["-h"], ["--help"]):
+        log_to_stderr(logging.WARNING)
+        speak_as(output_flag)
+        _verify_statement(program, options, config_arguments)
+    config = read_config_argument(program, config_arguments, logging.WARNING, usage)
     if not options.run or (options.steps is not None and options.steps < 1):
         raise ConfigError(
             f"--run is {options.run!r} and --steps {options.steps}; the first names the run to verify, the second is at least 1"
         )
+    speak_as(output_flag)
     from pipelines.api import verify
 
     sys.exit(not verify(config, options.run, options.steps))
+
+
+def _verify_statement(program: str, options: argparse.Namespace, config_arguments: list[str]) -> NoReturn:
+    if options.run or options.steps is not None:
+        raise ConfigError("--run or --steps is given beside --statement, which names its own run; leave it out")
+    config = read_config_argument(program, config_arguments, logging.WARNING) if config_arguments else None
+    from pipelines.api import verify_statement
+    from pipelines.runtime.progress import tell
+
+    def tell_check(check: "PartCheck") -> None:
+        tell("check", f"{check.name:14} {check.outcome:12} {check.text}", name=check.name, outcome=check.outcome, detail=check.text)
+
+    own_flags = ("key", "sign", "model", "accept", "digests_only", "from_sources")
+    verification = verify_statement(
+        options.statement, config, tell_check=tell_check, **{name: getattr(options, name) for name in own_flags}
+    )
+    differences, signer = verification.differences, verification.signed_by
+    text = f"differs: {', '.join(differences)}" if differences else f"right{f', and signed by key {signer[:12]}' if signer else ''}"
+    tell("result", text, differs=differences, trained=verification.trained, accepted=verification.accepted, signed_by=signer)
+    sys.exit(not verification.is_right)
+
+
+def write_statement(program: str, arguments: list[str]) -> None:
+    """Sign a statement of what a finished run was made from, or without --run a dataset version; or make the keys that sign."""
+    flags = {"--run": _TEXT, "--key": _TEXT, "--output": _TEXT, "--documents": _TEXT, "--make-key": _TEXT, "--kind": {"default": "p256"}}
+    usage = "[--run RUN_ID] --key PRIVATE.pem --output FILE [--documents FOLDER] | --make-key PRIVATE.pem [--kind p256|ed25519]"
+    options, config_arguments = split_flags(program, usage, flags, arguments)
+    if options.make_key:
+        from pipelines.api import make_keys
+
+        print(f"written   {options.make_key}, and its public key {make_keys(options.make_key, options.kind)}")
+        return
+    config = read_config_argument(program, config_arguments, logging.WARNING, usage)
+    if not options.key or not options.output:
+        raise ConfigError(f"--key is {options.key!r} and --output {options.output!r}; name the file of a private key, and one to write")
+    from pipelines.api import attest
+
+    attestation = attest(config, options.key, options.output, options.run, options.documents)
+    print("\n".join(f"written   {path}" for path in (attestation.path, *attestation.documents)))
+    print(f"signed    by key {attestation.key}")
 
 
 def export(program: str, arguments: list[str]) -> None:
@@ -143,7 +198,7 @@ def predict(program: str, arguments: list[str]) -> None:
 
 def promote(program: str, arguments: list[str]) -> None:
     """Make a run's model the champion if it passes the gates of the config, or roll back: exit code 8 if it does not."""
-    flags = {"--run": _TEXT, "--rollback": {"action": "store_true"}}
+    flags = {"--run": _TEXT, "--rollback": _SWITCH}
     options, config = read_flags(program, "(--run RUN_ID | --rollback)", flags, arguments)
     if bool(options.run) == options.rollback:
         mistake = "both --run and --rollback are given" if options.run else "neither --run nor --rollback is given"
@@ -206,6 +261,7 @@ COMMANDS: dict[str, Command] = {
     "etl": etl,
     "train": train,
     "verify": verify,
+    "attest": write_statement,
     "export": export,
     "baseline": baseline,
     "promote": promote,

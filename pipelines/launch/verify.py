@@ -3,6 +3,7 @@
 It writes to a folder of its own, which it removes, and nothing to MLflow: the verified run does not change.
 """
 
+from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
 from uuid import uuid4
@@ -31,6 +32,18 @@ from pipelines.train.checkpoint.run_directory import INITIAL, WEIGHTS, RunDirect
 from pipelines.train.strategy import strategy_class
 
 
+@dataclass(frozen=True)
+class Replay:
+    """How a second training of a run compares with the first."""
+
+    is_identical: bool
+    text: str
+    """What was compared, or where the two first differ."""
+    comparison: ReplayComparison
+    digest: str
+    """Of the second training's model; empty if it did not run to its end."""
+
+
 def verify(config: Config, run_id: str, steps: int | None = None) -> bool:
     """Train run `run_id` again, or its first `steps` steps. Print and return whether every loss, every saved tensor and the
     model are identical.
@@ -39,34 +52,49 @@ def verify(config: Config, run_id: str, steps: int | None = None) -> bool:
     Raises TrackingError for an unknown run, TrainingError for one that cannot be verified, and DatasetError.
     """
     run = read_training(config.tracking.uri, run_id)
-    recorded_config = _replay_config(parse(run.config, f"run {run_id}", recorded=True))
+    recorded_config = replay_config(parse(run.config, f"run {run_id}", recorded=True))
     _check(run, recorded_config.train)
     progress = TrainingProgress()
-    rerun_config = _place(recorded_config, config, run_id, progress)
+    rerun_config = place_config(recorded_config, config, run_id, progress)
     version = _version(rerun_config, run, progress)
     before = RunDirectory(run_folder(rerun_config, run_id, run.tags))
     digest_log, filed = _load_digests(run, before, steps)
-    parent = rerun_config.train.storage.rstrip("/")
-    name = f"{rerun_config.name}-verify-{uuid4().hex[:8]}"
-    directory = RunDirectory(f"{parent}/{name}")
     filed_weights = before.get_with_checksum(INITIAL)
     initial = InitialWeights(filed_weights) if filed_weights else initial_weights(rerun_config, version)
-    with cluster(rerun_config.train):
-        gpus = uses_gpus(rerun_config.train)
-        warn_of_missing_cpus(rerun_config.train)
+    return train_again(rerun_config, version, run_id, initial, digest_log, filed, steps, progress).is_identical
+
+
+def train_again(
+    config: Config,
+    version: Version,
+    run_id: str,
+    initial: InitialWeights | None,
+    digest_log: DigestLog,
+    recorded_digest: str,
+    steps: int | None,
+    progress: TrainingProgress,
+) -> Replay:
+    """Train the config's model on the version, and compare every step with `digest_log`, and the model with `recorded_digest`, if it is
+    not empty. Says what it compared. The files that it writes are removed."""
+    parent = config.train.storage.rstrip("/")
+    name = f"{config.name}-verify-{uuid4().hex[:8]}"
+    directory = RunDirectory(f"{parent}/{name}")
+    with cluster(config.train):
+        gpus = uses_gpus(config.train)
+        warn_of_missing_cpus(config.train)
         scope = f"the first {show_count(steps, 'step')}" if steps else "all steps"
-        progress.say(f"verifying {scope} of run {run_id}; workers: {rerun_config.train.workers}")
+        progress.say(f"verifying {scope} of run {run_id}; workers: {config.train.workers}")
         try:
             write_initial_weights(initial, directory)
-            trainer = create_trainer(replay, rerun_config, version, run_id, directory, gpus, digest_log=digest_log, steps=steps)
+            trainer = create_trainer(replay, config, version, run_id, directory, gpus, digest_log=digest_log, steps=steps)
             answer = watch(trainer, directory, progress, lambda: None)
         finally:
             RunDirectory(parent).remove(name)
-    is_identical, text = verdict(answer["comparison"], answer["digest"], filed)
+    is_identical, text = verdict(answer["comparison"], answer["digest"], recorded_digest)
     progress.say(text)
     if not is_identical and digest_log.machine not in ("", answer["machine"]):
         progress.say(f"the run was trained on {digest_log.machine}, this time on {answer['machine']}: exact is bitwise only on one of them")
-    return is_identical
+    return Replay(is_identical, text, answer["comparison"], answer["digest"])
 
 
 def verdict(comparison: ReplayComparison, digest: str, recorded_digest: str) -> tuple[bool, str]:
@@ -115,7 +143,7 @@ def _load_digests(run: TrainingRecord, directory: RunDirectory, steps: int | Non
     return digest_log, filed
 
 
-def _replay_config(config: Config) -> Config:
+def replay_config(config: Config) -> Config:
     """Return the config that repeats a run: its strategy may have the weights of another one, which needs less."""
     train = config.train
     return config.model_copy(update={"train": train.model_copy(update={"strategy": train.strategy.replay_settings()})})
@@ -124,21 +152,26 @@ def _replay_config(config: Config) -> Config:
 def _check(run: TrainingRecord, settings: Train) -> None:
     if run.status != "FINISHED":
         raise TrainingError(f"run {run.run_id} is {run.status}; only a FINISHED run can be verified: run its command again to resume it")
+    check_is_reproducible(run.run_id, settings)
+
+
+def check_is_reproducible(run_id: str, settings: Train) -> None:
+    """Raise TrainingError for a run that trains to other weights on other workers; MismatchError if its strategy is not installed."""
     strategy_class(settings)  # raises here if there is no such strategy on this machine
     if not settings.strategy.reproducible:
         raise TrainingError(
-            f"run {run.run_id} was trained with strategy {settings.strategy.kind}, whose weights depend on the number of workers; "
+            f"run {run_id} was trained with strategy {settings.strategy.kind}, whose weights depend on the number of workers; "
             f"verify a run of strategy {' or '.join(strategy_kinds_with('reproducible'))}"
         )
 
 
-def _place(recorded_config: Config, config: Config, run_id: str, progress: TrainingProgress) -> Config:
+def place_config(recorded_config: Config, config: Config, run_id: str, progress: TrainingProgress) -> Config:
     """Return the run's config with the placement of `config`, and without retries: a verification cannot resume inside the run.
 
     Shards are dealt equally, since a replay check measures no speed. Raises ConfigError if the two do not fit, such as more workers than
     the run has replicas.
     """
-    settings, recorded_settings = _decisive(_replay_config(config)), _decisive(recorded_config)
+    settings, recorded_settings = decisive_settings(replay_config(config)), decisive_settings(recorded_config)
     for key in sorted(settings.keys() | recorded_settings.keys()):
         if settings.get(key) != recorded_settings.get(key):
             progress.say(f"{key} was {recorded_settings.get(key)} in the run, which is used, and not {settings.get(key)}")
@@ -152,7 +185,7 @@ def _place(recorded_config: Config, config: Config, run_id: str, progress: Train
     return parse(rerun_config.model_dump(mode="json", by_alias=True), f"run {run_id}, verified with these settings of train", recorded=True)
 
 
-def _decisive(config: Config) -> dict[str, Any]:
+def decisive_settings(config: Config) -> dict[str, Any]:
     """The settings that decide dataset and model, by dotted key; of weights in a file neither its place nor their digest."""
     settings = config.model_dump(mode="json", include={"task", "train"}, exclude=config.placement)
     if not config.train.init_from.run:

@@ -19,7 +19,7 @@ from pipelines.config.train.init_from import InitFrom
 from pipelines.errors import ConfigError, LockstepError, TrainingError
 from pipelines.launch.initial_weights import add_digest, initial_weights, join_place, read_weight_files
 from pipelines.launch.training_progress import TrainingProgress
-from pipelines.launch.verify import _decisive, _place
+from pipelines.launch.verify import decisive_settings, place_config
 from pipelines.runtime.weights import from_bytes, model_digest
 from pipelines.tasks.bind import build_task
 from pipelines.train.initial_model import fit_weights, rename
@@ -324,7 +324,7 @@ def test_a_verification_takes_the_place_of_its_config_and_the_digest_of_the_run(
     weights = random_weights(training(home))
     recorded = add_digest(training(home, strategy="exact", init_from={"file": write(tmp_path / "a.safetensors", weights)}))
     moved = training(home, strategy="exact", init_from={"folder": str(tmp_path / "elsewhere")})
-    placed = _place(recorded, moved, "a1b2", TrainingProgress()).train.init_from
+    placed = place_config(recorded, moved, "a1b2", TrainingProgress()).train.init_from
     assert (placed.file, placed.folder, placed.digest) == ("", str(tmp_path / "elsewhere"), model_digest(weights))
-    assert _decisive(recorded) == _decisive(moved)
-    assert line(lambda: initial_weights(_place(recorded, moved, "a1b2", TrainingProgress()), open_dataset(moved)))
+    assert decisive_settings(recorded) == decisive_settings(moved)
+    assert line(lambda: initial_weights(place_config(recorded, moved, "a1b2", TrainingProgress()), open_dataset(moved)))

@@ -25,7 +25,7 @@ LAYERS = (
     ("strategies", "monitor", "serving.batch", "serving.export", "serving.registry"),
     ("applications", "exports", "formats"),
     ("launch",),
-    ("serving.http", "doctor", "notebook", "demo", "rehearsal"),
+    ("serving.http", "doctor", "notebook", "demo", "rehearsal", "lifecycle"),
     ("api",),
     ("command_line",),
     ("commands", "extending"),
@@ -34,7 +34,7 @@ LAYERS = (
 STRANGERS = {
     *(
         (room, slices)
-        for room in ("launch", "serving.http", "doctor", "notebook", "demo", "rehearsal", "api", "commands", "jobs")
+        for room in ("launch", "serving.http", "doctor", "notebook", "demo", "rehearsal", "lifecycle", "api", "commands", "jobs")
         for slices in ("applications", "exports", "formats")
     ),
     ("etl", "data.loader"),
@@ -82,6 +82,7 @@ THIRD_PARTIES = {
     "serving.http": {"jinja2", "numpy", "pandas", "prometheus_client", "pyarrow", "ray", "starlette", "torch"},
     "doctor": {"packaging"},
     "rehearsal": {"pyarrow"},
+    "lifecycle": {"cryptography", "numpy", "packaging", "pyarrow"},
     "notebook": {"mlflow", "numpy", "pandas", "pyarrow", "pyspark"},
     "extending": set(),
     "api": {"mlflow", "numpy", "pyarrow"},

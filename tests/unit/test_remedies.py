@@ -48,6 +48,8 @@ CASES = {
 }
 IN_PLACE = (*remedy_cases.IN_PLACE, *remedies_of_data.IN_PLACE, *remedies_of_training.IN_PLACE)
 TRIED_ELSEWHERE: dict[str, tuple[str, str]] = {
+    "is given beside --statement, which names its own run; leave it out": ("unit/test_statements.py", "names its own run; leave it out"),
+    "; name the file of a private key, and one to write": ("unit/test_statements.py", "name the file of a private key, and one to write"),
     "; mend it, or uninstall its package": ("unit/test_slices.py", '"def print(): ...")  # mended'),
     "which is not installed here; install that package": ("unit/test_slices.py", "With the package installed, which is the other remedy"),
     "decides as the model in MLflow in {} of": ("unit/test_export_magnitudes.py", "test_eight_bits_that_decide_otherwise_are_refused"),
@@ -337,6 +339,17 @@ TRIED_BY = {
     "pipelines/launch/initial_weights.py": "unit/test_initial_weights.py",
     "pipelines/train/initial_model.py": "unit/test_initial_weights.py",
     "pipelines/train/fine_tuning.py": "unit/test_fine_tuning.py and unit/test_lora.py",
+    "pipelines/lifecycle/statements/attest.py": "unit/test_statements.py",
+    "pipelines/lifecycle/statements/checks.py": "unit/test_statements.py",
+    "pipelines/lifecycle/statements/croissant.py": "unit/test_statements.py",
+    "pipelines/lifecycle/statements/dataset_record.py": "unit/test_statements.py",
+    "pipelines/lifecycle/statements/digest_log.py": "unit/test_statements.py",
+    "pipelines/lifecycle/statements/envelope.py": "unit/test_statements.py",
+    "pipelines/lifecycle/statements/finished_run.py": "unit/test_statements.py and integration/test_statement.py",
+    "pipelines/lifecycle/statements/keys.py": "unit/test_statements.py",
+    "pipelines/lifecycle/statements/model_signature.py": "unit/test_statement_documents.py",
+    "pipelines/lifecycle/statements/provenance.py": "unit/test_statements.py",
+    "pipelines/lifecycle/statements/verification.py": "unit/test_statements.py",
 }
 """Files whose messages are all tried by these tests."""
 WAITING: dict[str, dict[str, int]] = {

@@ -9,7 +9,7 @@ from trainings import training
 
 from pipelines.errors import ConfigError
 from pipelines.launch.training_progress import TrainingProgress
-from pipelines.launch.verify import _place, _replay_config
+from pipelines.launch.verify import place_config, replay_config
 from pipelines.launch.worker import ReplayCheck
 from pipelines.train.checkpoint.checkpoint_record import DigestLog
 from pipelines.train.step_statistics import Flags
@@ -34,18 +34,18 @@ def test_more_workers_than_the_run_has_replicas_are_refused_before_they_start(tm
     recorded_config = training(tmp_path, rows=200, strategy={"kind": "local_sgd", "replicas": 2})
     present_config = training(tmp_path, rows=200, strategy={"kind": "local_sgd", "replicas": 4}, workers=4)
     with pytest.raises(ConfigError, match=r"run 1f.*: train: workers is 4; it must be at most 2, strategy.replicas"):
-        _place(recorded_config, present_config, "1f", TrainingProgress())
+        place_config(recorded_config, present_config, "1f", TrainingProgress())
 
 
 def test_a_run_is_repeated_whatever_spreads_the_model_of_the_present_config(tmp_path: Path) -> None:
     recorded_config = training(tmp_path, rows=200, strategy="exact")
     present_config = training(tmp_path, rows=200, strategy={"kind": "sharded", "replicate": 2}, workers=4)
-    placed_config = _place(recorded_config, present_config, "1f", TrainingProgress())
+    placed_config = place_config(recorded_config, present_config, "1f", TrainingProgress())
     assert (placed_config.train.strategy.kind, placed_config.train.workers) == ("exact", 4)
 
 
 def test_a_run_with_servers_is_repeated_by_exact_and_nothing_is_said_to_differ(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = training(tmp_path, rows=200, strategy={"kind": "parameter_server", "servers": 2}, workers=2)
-    placed_config = _place(_replay_config(run), run, "1f", TrainingProgress())
+    placed_config = place_config(replay_config(run), run, "1f", TrainingProgress())
     assert placed_config.train.strategy.kind == "exact"
     assert capsys.readouterr().out == ""

@@ -88,6 +88,11 @@ class StrategySettings(Section):
         """Whether a worker that has computed its units waits for the others in every step."""
         return True
 
+    @property
+    def needs_secret_seed(self) -> bool:
+        """Whether who knows `train.seed` could undo what the strategy hides. Such a seed stands in nothing that is published."""
+        return False
+
     def replay_settings(self) -> "StrategySettings":
         """The settings that a verification trains with, of a strategy whose model is bitwise the same."""
         return self

@@ -79,6 +79,10 @@ class Settings(OuterStep):
                 "number from it; use label or vocabulary"
             )
 
+    @property
+    def needs_secret_seed(self) -> bool:
+        return self.noise > 0  # anybody could compute it
+
     def unit_of_work(self, train: Training) -> UnitOfWork:
         return UnitOfWork("client", self.per_round)
 

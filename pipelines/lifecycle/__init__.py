@@ -1,0 +1,4 @@
+"""The life of versions and models after they are made.
+
+1. `statements` are signed records of what a model or a version was made from, which others verify by making it again.
+"""

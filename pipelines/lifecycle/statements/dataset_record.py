@@ -1,0 +1,127 @@
+"""A dataset version as a dependency of a model: its digest, and the digests of the pieces by which a difference gets its name."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from hashlib import sha256
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipelines.config import Config
+from pipelines.data.loader.order import ORDER_VERSION, Epoch, Order
+from pipelines.data.versions.manifest import RESTORE, SPLITS, content_digest
+from pipelines.data.versions.parts import RowGroup, row_group_digest
+from pipelines.data.versions.versions import Version, open_version, versions
+from pipelines.errors import CorruptError, DatasetError
+from pipelines.lifecycle.statements.materials import Descriptor
+from pipelines.train.run_context import train_order
+
+DATASET, SOURCES = "dataset", "source/"
+"""The name of the dependency that is the dataset version, and what those of raw tables begin with."""
+CONTENT_CHECKSUMS = ("stat:",)
+"""Beginnings of checksums that another copy of the same file does not have."""
+_SHARDS_IN_DIGEST = 64
+
+
+def find_version(path: str, digest: str) -> Version | None:
+    """The version in a dataset's folder that has this digest, by its manifest; None if there is none."""
+    try:
+        roots = [root for root, manifest in versions(path) if manifest.digest == digest]
+    except DatasetError:
+        return None
+    return open_version(roots[0]) if roots else None
+
+
+def dataset_descriptor(version: Version) -> Descriptor:
+    """The version, with digests of each encoder with its state, and of the rows of each split in their order."""
+    manifest = version.manifest
+    encoders = {
+        name: _json_digest([name, fitted.column.to_values(), list(fitted.inputs), fitted.feature, fitted.state])
+        for name, fitted in manifest.encoders.items()
+    }
+    splits = {}
+    for split in SPLITS:
+        groups = version.split_row_groups(split)
+        lines = "".join(f"{group.part} {group.index} {group.rows} {group.digest}\n" for group in groups)
+        splits[split] = {"rows": version.rows(split), "sha256": sha256(lines.encode()).hexdigest()}
+        if set_digest := getattr(manifest.splits.get(split), "rows_digest", ""):
+            splits[split]["rows_digest"] = set_digest
+    annotations = {"version": manifest.version, "created": manifest.created.isoformat(), "encoders": encoders, "splits": splits}
+    return {"name": DATASET, "digest": {"sha256": version.digest}, "annotations": annotations}
+
+
+def source_descriptors(version: Version) -> list[Descriptor]:
+    """Each raw table, with a digest over the sizes and checksums of its files, sorted. Paths are not in it: elsewhere the same files lie
+    elsewhere. A table whose files are only known by their modification times has no digest."""
+    descriptors: list[Descriptor] = []
+    for table, files in sorted(version.sources().items()):
+        descriptor: Descriptor = {
+            "name": f"{SOURCES}{table}",
+            "annotations": {"files": len(files), "bytes": sum(file.bytes for file in files)},
+        }
+        if not any(file.checksum.startswith(CONTENT_CHECKSUMS) for file in files):
+            descriptor["digest"] = {"sha256": _json_digest(sorted([file.bytes, file.checksum] for file in files))}
+        descriptors.append(descriptor)
+    return descriptors
+
+
+def read_row_digests(version: Version) -> Version:
+    """The version with the digests of the rows that its files hold now, and the digest that follows from them.
+
+    Checksums that come with a version could be those of other rows; these digests are computed anew, from every value. Of a folder of
+    plain Parquet they stay as they are. Raises CorruptError for a file that cannot be read."""
+    groups = tuple(_read_group(version, group) if group.checksum else group for group in version.row_groups)
+    digest = content_digest(version.manifest.encoders, groups)
+    return replace(version, row_groups=groups, manifest=version.manifest.model_copy(update={"digest": digest}))
+
+
+def _read_group(version: Version, group: RowGroup) -> RowGroup:
+    path = f"{version.root}/{group.file}"
+    try:
+        with version.filesystem.open_input_file(path) as source, pq.ParquetFile(source) as parquet:
+            table = parquet.read_row_group(group.index, columns=[column.name for column in version.columns], use_threads=False)
+        return replace(group, rows=table.num_rows, digest=row_group_digest(version.columns, table))
+    except (OSError, KeyError, pa.ArrowException, DatasetError) as error:
+        raise CorruptError(f"{path} cannot be read: {error}; {RESTORE}") from error
+
+
+def order_record(config: Config, version: Version) -> dict[str, Any]:
+    """The arguments of the order of training rows, and a digest of the first rows of the first epoch: one window of each shard, of up to 64
+    shards."""
+    order = train_order(config)
+    record: dict[str, Any] = {"version": ORDER_VERSION, **vars(order)}
+    return record | {"sha256": _first_rows_digest(order, version)} if version.rows("train") else record
+
+
+def _first_rows_digest(order: Order, version: Version) -> str:
+    epoch = Epoch(order, np.array([group.rows for group in version.split_row_groups("train")], np.int64), 0)
+    digest = sha256()
+    for number in range(min(order.shards, _SHARDS_IN_DIGEST)):
+        shard = epoch.shard(number)
+        if len(shard.windows):
+            digest.update(shard.row_numbers(0)[shard.permutation(0)].astype("<i8").tobytes())
+    return digest.hexdigest()
+
+
+def compare_datasets(stated: Mapping[str, Any], present: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Differences between two descriptors of a dataset: names of columns by `encoder state`, and of splits by `order` or `rows`."""
+    before, now = stated.get("annotations", {}), present["annotations"]
+    encoders, present_encoders = before.get("encoders", {}), now["encoders"]
+    columns = [name for name in {**encoders, **present_encoders} if encoders.get(name) != present_encoders.get(name)]
+    differences: dict[str, list[str]] = {"encoder state": columns, "order": [], "rows": []}
+    for split, summary in now["splits"].items():
+        other = before.get("splits", {}).get(split, {})
+        if other == summary:
+            continue
+        has_equal_set = bool(summary.get("rows_digest")) and all(other.get(name) == summary[name] for name in ("rows", "rows_digest"))
+        differences["order" if has_equal_set and other.get("sha256") != summary["sha256"] else "rows"].append(split)
+    if stated["digest"] != present["digest"] and not any(differences.values()):
+        differences["rows"].append("the digest of the dataset")
+    return {name: places for name, places in differences.items() if places}
+
+
+def _json_digest(values: Any) -> str:
+    return sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
