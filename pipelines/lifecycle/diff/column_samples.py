@@ -2,11 +2,14 @@
 
 A version has only encoded values of its training split. Where an encoder has an inverse they are decoded, so that another fitted state does
 not matter; classes, and values of a vocabulary, are compared by their names. All other encodings, such as hashes and bins, are compared as
-they are, if both sides have the same state. Of columns of several numbers in a row, their mean is compared, and of indices how many a row
-has. Missing values were imputed; their number is in the manifest, and so many rows of the imputed value are left out.
+they are, if both sides have the same state, or else in the raw rows that versions keep of validation and test. Of columns of several
+numbers in a row, their mean is compared, and of indices how many a row has.
+
+Missing values were imputed; their number is in the manifest, and so many rows of the imputed value are left out.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,16 +18,20 @@ import pyarrow.compute as pc
 
 from pipelines.data.features import restore_encoder
 from pipelines.data.features.base import Encoder, ListEncoder, Packer
-from pipelines.data.features.raw import categories, is_category, missing_values
+from pipelines.data.features.raw import categories, is_category, is_number, missing_values, numbers
 from pipelines.data.versions.manifest import SPLITS, FittedEncoder, Manifest
 from pipelines.data.versions.parts import RowGroup
+from pipelines.data.versions.raw_inputs import read_raw_rows
 from pipelines.data.versions.schema import FREE, TensorColumn, schema_from_text, to_numpy
 from pipelines.data.versions.versions import Version, read_stored_columns
+from pipelines.errors import DatasetError
 from pipelines.lifecycle.diff.drift import ColumnSample
 
 TRAIN = SPLITS[0]
 MOST_ROWS = 20_000_000
 """Rows of a version that are read; of more, row groups at equal distances. Rows lie in parts by a hash, so these are a random sample."""
+MOST_RAW_ROWS = 100_000
+"""Raw rows of a split that are read."""
 _BATCH_BYTES = 256 * 2**20
 """Decoded bytes of columns that are read at once."""
 _UNNAMED_SHOWN = 5
@@ -109,6 +116,30 @@ def spread_groups(groups: Sequence[RowGroup], most_rows: int = MOST_ROWS) -> Seq
     return [groups[place * len(groups) // count] for place in range(count)]
 
 
+def raw_samples(version: Version, columns: Iterable[str]) -> dict[str, ColumnSample]:
+    """Samples of raw columns of numbers or categories in the other splits, whose raw rows are kept; none if they are not."""
+    tables = []
+    for split in SPLITS[1:]:
+        with suppress(OSError, DatasetError, pa.ArrowException):
+            rows = range(min(version.rows(split), MOST_RAW_ROWS))
+            tables.append(read_raw_rows(version.filesystem, version.root, version.manifest.attempt, split, rows))
+    present = [table for table in tables if table is not None]
+    if not present:
+        return {}
+    table = pa.concat_tables(present, promote_options="permissive")
+    return {name: _raw_sample(table.column(name).combine_chunks()) for name in columns if name in table.column_names}
+
+
+def _raw_sample(values: pa.Array) -> ColumnSample:
+    missing = missing_values(values)
+    if is_number(values.type) and not pa.types.is_boolean(values.type):
+        raw_numbers = numbers(values)
+        return ColumnSample(len(values), missing, numbers=raw_numbers[np.isfinite(raw_numbers)])
+    counts = pc.value_counts(categories(values).drop_null())
+    pairs = zip(counts.field("values").to_pylist(), counts.field("counts").to_pylist(), strict=True)
+    return ColumnSample(len(values), missing, categories=dict(pairs))
+
+
 def _batches(columns: Mapping[str, FittedEncoder], rows: int) -> Iterator[list[str]]:
     names, size = list[str](), 0
     for name, fitted in columns.items():
@@ -153,7 +184,7 @@ def encoded_sample(fitted: FittedEncoder, values: np.ndarray, missing: int | Non
     encoder, column, rows = restore_encoder(fitted), fitted.column, len(values)
     if column.shape:
         return ColumnSample(rows, missing, numbers=_row_numbers(values, column))
-    fill = _encoded_null(encoder, kind) if missing else None
+    fill = encoded_null(encoder, kind) if missing else None
     if column.cardinality is None:
         if fill is not None and missing:
             values = np.delete(values, np.flatnonzero(values == fill)[:missing])
@@ -180,7 +211,7 @@ def _row_numbers(values: np.ndarray, column: TensorColumn) -> np.ndarray:
     return sums / np.maximum(is_number.sum(axis=1), 1)
 
 
-def _encoded_null(encoder: Encoder, kind: pa.DataType | None) -> float | None:
+def encoded_null(encoder: Encoder, kind: pa.DataType | None) -> float | None:
     """What a missing value is encoded as; None if it is refused, kept as NaN, or not known."""
     if kind is None:
         return None

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from pipelines.data.versions.versions import Version
-from pipelines.lifecycle.diff.column_samples import ComparedColumn, compared_columns, table_samples, version_samples
+from pipelines.lifecycle.diff.column_samples import ComparedColumn, compared_columns, raw_samples, table_samples, version_samples
 from pipelines.lifecycle.diff.drift import (
     DEFAULT_LIMITS,
     ColumnDrift,
@@ -40,6 +40,8 @@ class ColumnChanges:
     drifts: Mapping[str, ColumnDrift]
     not_compared: Mapping[str, str]
     """Why not, by column. What is missing in it is compared nevertheless."""
+    raw: frozenset[str]
+    """Columns that were compared in the raw rows of validation and test, since encoded values could not be."""
     findings: tuple[Finding, ...]
     """Differences above the limits and beyond chance, those of refused rows among them."""
     limits: Limits
@@ -85,7 +87,12 @@ class Difference:
         for finding in self.columns.findings:
             named.setdefault(finding.column, []).append(finding.kind)
         columns = {
-            name: {**drift_values(drift), "findings": named.get(name, []), "not_compared": self.columns.not_compared.get(name, "")}
+            name: {
+                **drift_values(drift),
+                "findings": named.get(name, []),
+                "not_compared": self.columns.not_compared.get(name, ""),
+                "compared_in": "raw rows of validation and test" if name in self.columns.raw else "train",
+            }
             for name, drift in self.columns.drifts.items()
         }
         return {
@@ -127,7 +134,9 @@ def compare_columns(before: Version, now: Version, limits: Limits = DEFAULT_LIMI
         for version, side in ((before, "before"), (now, "now"))
     ]
     refusals = {f"{REFUSED}{reason}": drift for reason, drift in refusal_drifts(before.manifest, now.manifest).items()}
-    return _column_changes(compared, samples[0], samples[1], refusals, limits)
+    raw_columns = [column.label for column in compared if column.refusal()]
+    raw = (raw_samples(before, raw_columns), raw_samples(now, raw_columns)) if raw_columns else ({}, {})
+    return _column_changes(compared, samples[0], samples[1], raw, refusals, limits)
 
 
 def compare_table(
@@ -140,7 +149,7 @@ def compare_table(
     encoders = {column.name: column.before for column in compared}
     first, second = dict(version_samples(before, encoders)), table_samples(table, encoders)
     refusals = {f"{REFUSED}{name}": compare_refusals(0, len(table), rows, len(table)) for name, rows in second.refused.items()}
-    changes = _column_changes(compared, first, second.samples, refusals, limits)
+    changes = _column_changes(compared, first, second.samples, ({}, {}), refusals, limits)
     refused = {name: (0, rows) for name, rows in second.refused.items()}
     return Difference(_side(before, places[0]), Side(places[1]), columns=changes, refused=refused)
 
@@ -154,6 +163,7 @@ def _column_changes(
     compared: list[ComparedColumn],
     before: Mapping[str, ColumnSample],
     now: Mapping[str, ColumnSample],
+    raw: tuple[Mapping[str, ColumnSample], Mapping[str, ColumnSample]],
     refusals: Mapping[str, ColumnDrift],
     limits: Limits,
 ) -> ColumnChanges:
@@ -161,7 +171,15 @@ def _column_changes(
     for column in compared:
         samples = before[column.name], now[column.name]
         if reason := column.refusal():
-            not_compared[column.label] = reason
-            samples = tuple(ColumnSample(sample.rows, sample.missing) for sample in samples)  # type: ignore[assignment]
+            if column.label in raw[0] and column.label in raw[1]:
+                samples = raw[0][column.label], raw[1][column.label]
+            else:
+                not_compared[column.label] = reason
+                samples = _without_values(samples[0]), _without_values(samples[1])
         drifts[column.label] = compare_samples(*samples)
-    return ColumnChanges(drifts, not_compared, tuple(name_drifts({**drifts, **refusals}, limits)), limits)
+    compared_raw = frozenset(column.label for column in compared if column.refusal() and column.label not in not_compared)
+    return ColumnChanges(drifts, not_compared, compared_raw, tuple(name_drifts({**drifts, **refusals}, limits)), limits)
+
+
+def _without_values(sample: ColumnSample) -> ColumnSample:
+    return ColumnSample(sample.rows, sample.missing)

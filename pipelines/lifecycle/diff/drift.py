@@ -213,7 +213,7 @@ def _moments(drift: ColumnDrift) -> str:
         return ""
     shares = drift.bins.before / drift.bins.before.sum(), drift.bins.now / drift.bins.now.sum()
     place = int(np.argmax(abs(shares[1] - shares[0])))
-    return f"; most of all {drift.bins.labels[place]}, {shares[0][place]:.1%} → {shares[1][place]:.1%}"
+    return f"; the largest change is of {drift.bins.labels[place]}, {shares[0][place]:.1%} → {shares[1][place]:.1%}"
 
 
 def _bins(before: ColumnSample, now: ColumnSample) -> Bins | None:
@@ -285,19 +285,20 @@ def _category_bins(before: ColumnSample, now: ColumnSample) -> Bins | None:
 
 def _unmatched(before: ColumnSample, now: ColumnSample) -> dict[str, tuple[int, float]]:
     """The categories of `now` alone, with their rows and the probability that chance leaves them out of `before`, corrected over all
-    categories. They may be among the unnamed ones there, whose number is then taken for theirs."""
+    categories. They may be among the unnamed ones there, whose number is then taken for theirs, and unnamed ones may have a name there."""
     if before.categories is None or now.categories is None or not before.values:
         return {}
-    names = {name: rows for name, rows in now.categories.items() if rows and not before.categories.get(name)}
+    names = {name: (rows, before.unnamed) for name, rows in now.categories.items() if rows and not before.categories.get(name)}
     if now.unnamed:
-        names[UNNAMED] = now.unnamed
+        only_before = sum(rows for name, rows in before.categories.items() if not now.categories.get(name))
+        names[UNNAMED] = now.unnamed, before.unnamed + only_before
     tests = len({*before.categories, *now.categories}) + 1
-    share = now.values / (before.values + now.values)
+    values_before, values_now = before.values, now.values
+    share = values_now / (values_before + values_now)
     unmatched = {}
-    for name, rows in names.items():
-        if rows / now.values >= _FOLD * before.unnamed / before.values:
-            chance = float(bdtrc(rows - 1, rows + before.unnamed, share))
-            unmatched[name] = rows, min(1.0, tests * chance)
+    for name, (rows, rows_before) in names.items():
+        if rows / values_now >= _FOLD * rows_before / values_before:
+            unmatched[name] = rows, min(1.0, tests * float(bdtrc(rows - 1, rows + rows_before, share)))
     return unmatched
 
 

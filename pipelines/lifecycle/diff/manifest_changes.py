@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from pipelines.config.messages.words import show_count
 from pipelines.data.features.base import show_briefly
 from pipelines.data.versions.manifest import FittedEncoder, Manifest
 from pipelines.data.versions.schema import schema_from_text
@@ -58,7 +59,9 @@ def source_changes(before: Manifest, now: Manifest) -> NamedChanges:
     """The raw tables whose files differ."""
     tables = []
     for manifest in (before, now):
-        texts = {name: f"{source.files:,} files of {source.bytes:,} bytes" for name, source in manifest.sources.items()}
+        texts = {
+            name: f"{show_count(source.files, 'file')}, {show_count(source.bytes, 'byte')}" for name, source in manifest.sources.items()
+        }
         tables.append({name: f"{text}, digest {manifest.sources[name].digest[:12]}" for name, text in texts.items()})
     return _named_changes(*tables)
 
@@ -111,9 +114,14 @@ def _describe_value_change(key: str, before: Any, now: Any) -> str:
         return f"{key} in another order"
     texts = ["nothing" if value is _ABSENT else show_briefly(value) for value in (before, now)]
     if texts[0] == texts[1]:  # numbers that four digits do not tell apart, or long lists
-        are_numbers = isinstance(before, int | float) and isinstance(now, int | float)
-        texts = [repr(before), repr(now)] if are_numbers else [texts[0], "others"]
+        texts = _tell_apart(before, now) if isinstance(before, float) and isinstance(now, float) else [texts[0], "others"]
     return f"{key} {texts[0]} → {texts[1]}"
+
+
+def _tell_apart(before: float, now: float) -> list[str]:
+    """Both numbers with as few digits as show a difference."""
+    pairs = ([f"{value:.{digits}g}" for value in (before, now)] for digits in (6, 9, 12, 17))
+    return next((pair for pair in pairs if pair[0] != pair[1]), [repr(before), repr(now)])
 
 
 def _signed(sign: str, values: set[str]) -> Iterator[str]:

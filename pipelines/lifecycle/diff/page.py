@@ -107,6 +107,8 @@ def _card(name: str, drift: ColumnDrift, difference: Difference) -> dict[str, An
         lines.append(f"missing {shares[0]:.2%} → {shares[1]:.2%}")
     if reason := difference.columns.not_compared.get(name):
         lines.append(f"not compared: {reason}")
+    if name in difference.columns.raw:
+        lines.append("compared in the raw rows of validation and test")
     return {"name": name, "lines": lines, "chart": _chart(drift)}
 
 

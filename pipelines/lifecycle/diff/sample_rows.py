@@ -8,15 +8,19 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines.data.features import restore_encoder
+from pipelines.data.versions.manifest import FittedEncoder
 from pipelines.data.versions.raw_inputs import read_raw_rows
 from pipelines.data.versions.versions import Version, read_stored_columns
 from pipelines.errors import DatasetError
+from pipelines.lifecycle.diff.column_samples import encoded_null, form_of_values, raw_type
 from pipelines.lifecycle.diff.row_changes import Places
 
 Row = dict[str, Any]
 """Values by column, with the row's split and position in it under SPLIT_COLUMN and POSITION."""
 SPLIT_COLUMN, POSITION = "split", "row"
 MOST_COLUMNS = 40
+IMPUTED = "missing?"
+"""A value that missing ones were replaced by; others may equal it."""
 
 
 def read_rows(version: Version, places: Places) -> list[Row]:
@@ -48,12 +52,22 @@ def _decoded_rows(version: Version, split: str, positions: Sequence[int]) -> lis
         if not len(inside) or not encoders:
             continue
         (arrays,) = read_stored_columns(version.filesystem, version.root, [group], [fitted.column for fitted in encoders.values()])
-        columns = {}
-        for name, fitted in encoders.items():
-            encoder, taken = restore_encoder(fitted), arrays[name][inside]
-            is_category = fitted.column.cardinality is not None
-            columns[name] = (
-                [encoder.names(fitted.column.cardinality or 0)[value] for value in taken] if is_category else encoder.decode(taken).tolist()
-            )
+        columns = {name: _decode(version, fitted, arrays[name][inside]) for name, fitted in encoders.items()}
         rows += [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
     return rows or [{} for _ in positions]
+
+
+def _decode(version: Version, fitted: FittedEncoder, values: np.ndarray) -> list[Any]:
+    """Encoded values in the units of the query, or the names of categories; codes that cannot be decoded behind #."""
+    encoder = restore_encoder(fitted)
+    match form_of_values(encoder, fitted.column):
+        case "numbers":
+            decoded: list[Any] = encoder.decode(values).tolist()
+        case "names":
+            names = encoder.names(fitted.column.cardinality or 0)
+            decoded = [names[value] for value in values]
+        case _:
+            decoded = [f"#{value}" for value in values]
+    profile = version.manifest.profile.get(fitted.inputs[0], {})
+    fill = encoded_null(encoder, raw_type(version.manifest, fitted)) if profile.get("nulls") else None
+    return [IMPUTED if fill is not None and value == fill else shown for value, shown in zip(values.tolist(), decoded, strict=True)]

@@ -1,5 +1,6 @@
 """Raw rows in Parquet, CSV or JSON Lines, such as the input of predictions, in the columns that the encoders of a version read."""
 
+import json
 from collections.abc import Iterable
 from pathlib import PurePosixPath
 
@@ -34,7 +35,7 @@ def read_input(path: str, manifest: Manifest) -> tuple[pa.Table, tuple[str, ...]
     expected = [schema_from_text(text) for text in (manifest.raw_schema, manifest.served_query and manifest.served_query.inputs) if text]
     try:
         table = pa.concat_tables([_read_file(filesystem, file, expected) for file in files], promote_options="permissive")
-    except (OSError, pa.ArrowException) as error:
+    except (OSError, ValueError, pa.ArrowException) as error:
         raise SourceError(
             f"{path}: {' '.join(str(error).split())}; write the file again, as Parquet, CSV with a header or JSON Lines"
         ) from error
@@ -107,5 +108,14 @@ def _read_file(filesystem: FileSystem, path: str, expected: Iterable[pa.Schema])
         if _kind(path) == "csv":
             options = pacsv.ConvertOptions(column_types=types, strings_can_be_null=True, null_values=[""])
             return pacsv.read_csv(stream, convert_options=options)
-        explicit = pa.schema(types.items()) if types else None
-        return pajson.read_json(stream, parse_options=pajson.ParseOptions(explicit_schema=explicit))
+        return _read_json(stream.read(), pa.schema(types.items()))
+
+
+def _read_json(content: bytes, expected: pa.Schema) -> pa.Table:
+    """Lines of JSON. Arrow adds the columns that are expected and not there: those without a value that the first line does not have are
+    left out."""
+    table = pajson.read_json(
+        pa.BufferReader(content), parse_options=pajson.ParseOptions(explicit_schema=expected if len(expected) else None)
+    )
+    first_keys = json.loads(content.split(b"\n", 1)[0] or b"{}")
+    return table.select([name for name in table.column_names if name in first_keys or table[name].null_count < len(table)])

@@ -81,6 +81,8 @@ def _column_lines(difference: Difference) -> Iterator[str]:
         yield f"{name:{width}}  {'; '.join(texts)}"
         if name in columns.drifts and (bars := _bars(columns.drifts[name])):
             yield f"{'':{width}}  {bars}"
+    if columns.raw:
+        yield f"compared in the raw rows of validation and test instead: {', '.join(sorted(columns.raw))}"
     for name, reason in columns.not_compared.items():
         yield f"{name}: not compared, {reason}"
 
