@@ -1,6 +1,7 @@
 """What changed between versions: rows, columns, encoders and schema, on versions that are encoded as ETL does."""
 
 import json
+import logging
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -300,7 +301,8 @@ def test_the_page_shows_rows_before_and_after_and_no_markup_of_theirs(tmp_path: 
 
 
 def test_exit_codes_are_those_of_diff(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "_way", ["text"])  # which the command changes
+    monkeypatch.setattr(progress, "_way", ["text"])  # which the command changes, and the handlers of logs too
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
 
     def run(*arguments: str | Path) -> tuple[int, str]:
         with pytest.raises(SystemExit) as ending:
