@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from pipelines.init.draft import Draft
     from pipelines.launch.cross_validation import CrossValidation
     from pipelines.launch.training_run import Result
-    from pipelines.lifecycle.diff.comparison import Difference
+    from pipelines.lifecycle.diff.comparison import VersionChanges
     from pipelines.notebook.fitted_model import FittedModel
     from pipelines.runtime.notebook_html import HtmlPage
     from pipelines.serving.batch.predictions_manifest import Predictions
@@ -213,8 +213,8 @@ def diff(
     psi: float | None = None,
     missing: float | None = None,
     chance: float | None = None,
-) -> Difference:
-    """What changed between two dataset versions, or between a version and raw rows, such as the input of predictions.
+) -> VersionChanges:
+    """Compare two dataset versions, or a version and raw rows, such as the input of predictions.
 
     `before` is the folder of a version, or that of a dataset, whose newest version is taken, or a config's YAML file. `now` is another
     version, the folder of `predict`, files of raw rows, or a frame of pandas, Polars or Arrow; without it, the last two versions of the

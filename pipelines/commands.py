@@ -168,11 +168,11 @@ def report(program: str, arguments: list[str]) -> None:
     print(write_report(report_arguments))
 
 
-def diff(program: str, arguments: list[str]) -> None:
+def show_changes(program: str, arguments: list[str]) -> None:
     """Say what changed between two dataset versions: exit code 0 if nothing did, 1 if something did, and more for an error."""
     remaining, output_flag = split_output_flag(arguments)
     parser = argparse.ArgumentParser(
-        program, description=diff.__doc__, allow_abbrev=False, epilog="--json prints all numbers, --quiet nothing"
+        program, description=show_changes.__doc__, allow_abbrev=False, epilog="--json prints all numbers, --quiet nothing"
     )
     parser.add_argument(
         "before", metavar="A", help="the folder of a version, or of a dataset for its newest version; or a config's YAML file"
@@ -191,12 +191,12 @@ def diff(program: str, arguments: list[str]) -> None:
     options = parser.parse_args(remaining)
     log_to_stderr(logging.WARNING)
     speak_as(output_flag)
-    from pipelines.api import diff as compare
-    from pipelines.lifecycle.diff.terminal_text import describe_difference
+    from pipelines.api import diff
+    from pipelines.lifecycle.diff.terminal_text import describe_changes
     from pipelines.runtime.progress import tell
 
-    difference = compare(options.before, options.now, options.output, **{name: getattr(options, name) for name in limits})
-    tell("result", describe_difference(difference), **difference.values(), page=options.output)
+    difference = diff(options.before, options.now, options.output, **{name: getattr(options, name) for name in limits})
+    tell("result", describe_changes(difference), **difference.values(), page=options.output)
     sys.exit(not difference.is_empty)
 
 
@@ -243,7 +243,7 @@ COMMANDS: dict[str, Command] = {
     "promote": promote,
     "predict": predict,
     "report": report,
-    "diff": diff,
+    "diff": show_changes,
     "doctor": doctor,
 }
 

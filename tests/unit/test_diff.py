@@ -19,9 +19,9 @@ from pipelines.commands import COMMANDS
 from pipelines.data.versions.row_keys import KEYS
 from pipelines.errors import ConfigError, CorruptError, DatasetError, SourceError
 from pipelines.lifecycle.diff import row_changes
-from pipelines.lifecycle.diff.comparison import Difference, compare_versions
+from pipelines.lifecycle.diff.comparison import VersionChanges, compare_versions
 from pipelines.lifecycle.diff.row_changes import HashedRows, hash_rows, match_rows
-from pipelines.lifecycle.diff.terminal_text import describe_difference
+from pipelines.lifecycle.diff.terminal_text import describe_changes
 from pipelines.runtime import progress
 
 ROWS = 6_000
@@ -58,7 +58,7 @@ def as_table(columns: Mapping[str, np.ndarray]) -> pa.Table:
     return pa.table({name: pa.array(values, from_pandas=True) for name, values in columns.items()})
 
 
-def compare(folder: Path, before: pa.Table, now: pa.Table, key: str = "id", **settings: Any) -> Difference:
+def compare(folder: Path, before: pa.Table, now: pa.Table, key: str = "id", **settings: Any) -> VersionChanges:
     """The difference of versions with these rows, each with encoders of its own."""
     first, second = (
         encode_version(folder / name, rows, settings.get("features", FEATURES), TARGET, key=key)
@@ -67,7 +67,7 @@ def compare(folder: Path, before: pa.Table, now: pa.Table, key: str = "id", **se
     return compare_versions(first, second)
 
 
-def rows_by_split(difference: Difference, name: str) -> dict[str, int]:
+def rows_by_split(difference: VersionChanges, name: str) -> dict[str, int]:
     assert difference.rows is not None
     return {split: getattr(rows, name) for split, rows in difference.rows.by_split.items()}
 
@@ -113,7 +113,7 @@ def test_equal_distributions_are_not_named_and_equal_versions_do_not_differ(tmp_
     rows = draw(1)
     order = np.random.default_rng(3).permutation(ROWS)
     difference = compare(tmp_path / "shuffled", as_table(rows), as_table({name: values[order] for name, values in rows.items()}))
-    assert difference.is_empty and "no difference" in describe_difference(difference)
+    assert difference.is_empty and "no difference" in describe_changes(difference)
 
 
 def test_an_imputed_value_is_no_part_of_a_distribution(tmp_path: Path) -> None:
@@ -153,7 +153,7 @@ def test_bins_under_another_state_are_not_compared_and_said_to_be(tmp_path: Path
     now["age"] += 3
     difference = compare(tmp_path, as_table(draw(1)), as_table(now), features=features)
     assert difference.columns.not_compared == {"age": "quantile cannot be decoded, and its settings or its state differ"}
-    assert "age: not compared" in describe_difference(difference)
+    assert "age: not compared" in describe_changes(difference)
 
 
 def test_schema_encoders_and_refused_rows(tmp_path: Path) -> None:
@@ -244,7 +244,7 @@ def test_a_file_of_keys_that_is_cut_off_or_of_other_rows_is_refused(tmp_path: Pa
     assert compare_versions(first, second).rows.basis == "encoded rows"  # type: ignore[union-attr]
 
 
-def hashed_rows(random: np.random.Generator, rows: int) -> HashedRows:
+def draw_hashes(random: np.random.Generator, rows: int) -> HashedRows:
     """With few keys, contents and splits, so that many are equal."""
     return HashedRows(
         random.integers(0, 8, rows), random.integers(0, 3, rows), random.integers(0, 2, rows).astype(np.int8), np.arange(rows)
@@ -254,7 +254,7 @@ def hashed_rows(random: np.random.Generator, rows: int) -> HashedRows:
 @pytest.mark.parametrize("seed", range(40))
 def test_rows_are_matched_as_multisets(seed: int) -> None:
     random = np.random.default_rng(seed)
-    before, now = hashed_rows(random, random.integers(0, 30)), hashed_rows(random, random.integers(0, 30))
+    before, now = draw_hashes(random, random.integers(0, 30)), draw_hashes(random, random.integers(0, 30))
     matched = match_rows(before, now)
     keys = [Counter(rows.row.tolist()) for rows in (before, now)]
     contents = [Counter(zip(rows.row.tolist(), rows.content.tolist(), strict=True)) for rows in (before, now)]

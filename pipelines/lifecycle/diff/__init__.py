@@ -1,4 +1,4 @@
-"""What changed between two versions of a dataset, or between a version and rows to predict.
+"""Finds what changed between two versions of a dataset, or between a version and rows to predict.
 
 1. `sides`          finds the versions. `table_input` reads raw rows in the columns that a version's encoders take.
 2. `row_changes`    counts rows that were added, removed, altered or moved. `sample_rows` reads some of them.

@@ -77,7 +77,7 @@ def form_of_values(encoder: Encoder, column: TensorColumn) -> str:
     return "names" if isinstance(encoder, ListEncoder) or encoder.classes else "codes"
 
 
-def compared_columns(before: Mapping[str, FittedEncoder], now: Mapping[str, FittedEncoder]) -> list[ComparedColumn]:
+def columns_to_compare(before: Mapping[str, FittedEncoder], now: Mapping[str, FittedEncoder]) -> list[ComparedColumn]:
     """The columns of both sides, each raw column once: where several encoders read it, by the one that says most of its values."""
     columns: dict[str, tuple[int, ComparedColumn]] = {}
     for name, fitted in before.items():
@@ -160,7 +160,7 @@ def _version_sample(version: Version, fitted: FittedEncoder, values: np.ndarray)
         missing = int(np.isnan(values).sum())
     elif profile.get("rows"):
         missing = round(profile["nulls"] * len(values) / profile["rows"])
-    sample = encoded_sample(fitted, values, missing, raw_type(manifest, fitted))
+    sample = sample_encoded_values(fitted, values, missing, raw_type(manifest, fitted))
     if missing is not None and profile.get("rows") and not fitted.column.missing:
         sample = replace(sample, rows=profile["rows"], missing=profile["nulls"])
     if sample.unnamed:
@@ -178,13 +178,13 @@ def raw_type(manifest: Manifest, fitted: FittedEncoder) -> pa.DataType | None:
     return schema.field(fitted.inputs[0]).type if fitted.inputs[0] in schema.names else None
 
 
-def encoded_sample(fitted: FittedEncoder, values: np.ndarray, missing: int | None, kind: pa.DataType | None) -> ColumnSample:
+def sample_encoded_values(fitted: FittedEncoder, values: np.ndarray, missing: int | None, kind: pa.DataType | None) -> ColumnSample:
     """The sample of encoded values, shape (rows, …), of which `missing` were imputed, or are a category of their own. `kind` is the type
     of the raw column."""
     encoder, column, rows = restore_encoder(fitted), fitted.column, len(values)
     if column.shape:
         return ColumnSample(rows, missing, numbers=_row_numbers(values, column))
-    fill = encoded_null(encoder, kind) if missing else None
+    fill = encode_null(encoder, kind) if missing else None
     if column.cardinality is None:
         if fill is not None and missing:
             values = np.delete(values, np.flatnonzero(values == fill)[:missing])
@@ -211,8 +211,8 @@ def _row_numbers(values: np.ndarray, column: TensorColumn) -> np.ndarray:
     return sums / np.maximum(is_number.sum(axis=1), 1)
 
 
-def encoded_null(encoder: Encoder, kind: pa.DataType | None) -> float | None:
-    """What a missing value is encoded as; None if it is refused, kept as NaN, or not known."""
+def encode_null(encoder: Encoder, kind: pa.DataType | None) -> float | None:
+    """Encode a missing value; None if it is refused, kept as NaN, or not known."""
     if kind is None:
         return None
     encoded = encoder.encode(pa.nulls(1, kind))
@@ -242,7 +242,7 @@ def table_samples(table: pa.Table, columns: Mapping[str, FittedEncoder]) -> Tabl
         accepted = output.drop_null()
         values = to_numpy(fitted.column, accepted)
         imputed = missing if missing is not None and not fitted.column.missing and not _refuses_missing(fitted, inputs) else 0
-        sample = encoded_sample(fitted, values, imputed, inputs[0].type if len(inputs) == 1 else None)
+        sample = sample_encoded_values(fitted, values, imputed, inputs[0].type if len(inputs) == 1 else None)
         sample = replace(sample, rows=len(table), missing=missing)
         samples[name] = _name_unnamed(sample, inputs[0]) if sample.unnamed and is_category(inputs[0].type) else sample
     return TableSamples(samples, refused)

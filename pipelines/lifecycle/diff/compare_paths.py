@@ -7,9 +7,9 @@ import pyarrow as pa
 
 from pipelines.data.versions.versions import Version
 from pipelines.errors import ConfigError
-from pipelines.lifecycle.diff.comparison import Difference, compare_table, compare_versions
+from pipelines.lifecycle.diff.comparison import VersionChanges, compare_table, compare_versions
 from pipelines.lifecycle.diff.drift import DEFAULT_LIMITS, Limits
-from pipelines.lifecycle.diff.page import difference_page
+from pipelines.lifecycle.diff.page import changes_page
 from pipelines.lifecycle.diff.sides import find_version, last_two, open_first
 from pipelines.lifecycle.diff.table_input import query_columns, read_input
 from pipelines.runtime import atomic
@@ -19,14 +19,14 @@ from pipelines.runtime import atomic
 class Compared:
     """A difference, with the versions that it is of."""
 
-    difference: Difference
+    difference: VersionChanges
     before: Version
     now: Version | None
     """None for a table."""
 
     def page(self) -> str:
         """The difference as one HTML file."""
-        return difference_page(self.difference, self.before, self.now)
+        return changes_page(self.difference, self.before, self.now)
 
 
 def compare_paths(before: str, now: str = "", limits: Limits = DEFAULT_LIMITS) -> Compared:

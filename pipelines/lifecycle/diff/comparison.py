@@ -7,12 +7,12 @@ from typing import Any
 import pyarrow as pa
 
 from pipelines.data.versions.versions import Version
-from pipelines.lifecycle.diff.column_samples import ComparedColumn, compared_columns, raw_samples, table_samples, version_samples
+from pipelines.lifecycle.diff.column_samples import ComparedColumn, columns_to_compare, raw_samples, table_samples, version_samples
 from pipelines.lifecycle.diff.drift import (
     DEFAULT_LIMITS,
     ColumnDrift,
     ColumnSample,
-    Finding,
+    DriftFinding,
     Limits,
     compare_refusals,
     compare_samples,
@@ -35,14 +35,14 @@ REFUSED = "refused: "
 
 @dataclass(frozen=True)
 class ColumnChanges:
-    """What differs in the distributions of columns, in the training split."""
+    """Differences in the distributions of columns, in the training split."""
 
     drifts: Mapping[str, ColumnDrift]
     not_compared: Mapping[str, str]
     """Why not, by column. What is missing in it is compared nevertheless."""
     raw: frozenset[str]
     """Columns that were compared in the raw rows of validation and test, since encoded values could not be."""
-    findings: tuple[Finding, ...]
+    findings: tuple[DriftFinding, ...]
     """Differences above the limits and beyond chance, those of refused rows among them."""
     limits: Limits
 
@@ -58,7 +58,7 @@ class Side:
 
 
 @dataclass(frozen=True)
-class Difference:
+class VersionChanges:
     before: Side
     now: Side
     columns: ColumnChanges
@@ -109,11 +109,11 @@ class Difference:
         }
 
 
-def compare_versions(before: Version, now: Version, places: tuple[str, str] = ("", ""), limits: Limits = DEFAULT_LIMITS) -> Difference:
+def compare_versions(before: Version, now: Version, places: tuple[str, str] = ("", ""), limits: Limits = DEFAULT_LIMITS) -> VersionChanges:
     """Compare two versions. Raises CorruptError if a file of them is damaged or gone, MismatchError if an encoder is not installed."""
     first, second = before.manifest, now.manifest
     reasons = dict.fromkeys([*first.quarantined, *second.quarantined])
-    return Difference(
+    return VersionChanges(
         _side(before, places[0]),
         _side(now, places[1]),
         columns=compare_columns(before, now, limits),
@@ -128,7 +128,7 @@ def compare_versions(before: Version, now: Version, places: tuple[str, str] = ("
 
 def compare_columns(before: Version, now: Version, limits: Limits = DEFAULT_LIMITS) -> ColumnChanges:
     """Compare the distributions of all columns of the training split that both versions have, and the reasons of refused rows."""
-    compared = compared_columns(before.manifest.encoders, now.manifest.encoders)
+    compared = columns_to_compare(before.manifest.encoders, now.manifest.encoders)
     samples = [
         dict(version_samples(version, {column.name: getattr(column, side) for column in compared}))
         for version, side in ((before, "before"), (now, "now"))
@@ -141,17 +141,17 @@ def compare_columns(before: Version, now: Version, limits: Limits = DEFAULT_LIMI
 
 def compare_table(
     before: Version, table: pa.Table, lacking: tuple[str, ...] = (), places: tuple[str, str] = ("", ""), limits: Limits = DEFAULT_LIMITS
-) -> Difference:
+) -> VersionChanges:
     """Compare a table of raw rows with the training split of a version, whose encoders read it. `lacking` are columns of targets that it
     does not have."""
     columns = {name: fitted for name, fitted in before.manifest.encoders.items() if not {*fitted.inputs} & {*lacking}}
-    compared = compared_columns(columns, columns)
+    compared = columns_to_compare(columns, columns)
     encoders = {column.name: column.before for column in compared}
     first, second = dict(version_samples(before, encoders)), table_samples(table, encoders)
     refusals = {f"{REFUSED}{name}": compare_refusals(0, len(table), rows, len(table)) for name, rows in second.refused.items()}
     changes = _column_changes(compared, first, second.samples, ({}, {}), refusals, limits)
     refused = {name: (0, rows) for name, rows in second.refused.items()}
-    return Difference(_side(before, places[0]), Side(places[1]), columns=changes, refused=refused)
+    return VersionChanges(_side(before, places[0]), Side(places[1]), columns=changes, refused=refused)
 
 
 def _side(version: Version, place: str) -> Side:

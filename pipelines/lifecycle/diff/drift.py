@@ -34,7 +34,7 @@ Kind = Literal["drift", "missing", "new", "gone", "refused"]
 class Limits:
     psi: float = 0.1
     missing: float = 0.01
-    """Difference between the shares of missing values."""
+    """VersionChanges between the shares of missing values."""
     chance: float = 0.01
     """Probability that any column is named although all distributions are equal."""
 
@@ -66,7 +66,7 @@ class ColumnSample:
 
 
 @dataclass(frozen=True)
-class Bins:
+class BinCounts:
     """Rows of both samples by bin."""
 
     labels: tuple[str, ...]
@@ -93,11 +93,11 @@ class Bins:
 
 @dataclass(frozen=True)
 class ColumnDrift:
-    """What differs between two samples of a column, with the probabilities that chance alone makes that of equal distributions."""
+    """Differences between two samples of a column, with the probabilities that chance alone makes that of equal distributions."""
 
     before: ColumnSample
     now: ColumnSample
-    bins: Bins | None = None
+    bins: BinCounts | None = None
     """None if there are too few rows, or the values cannot be compared."""
     psi: float | None = None
     expected_psi: float = 0.0
@@ -119,7 +119,7 @@ class ColumnDrift:
 
 
 @dataclass(frozen=True)
-class Finding:
+class DriftFinding:
     """A difference of a column that is above its limit and beyond chance."""
 
     column: str
@@ -132,7 +132,7 @@ def compare_samples(before: ColumnSample, now: ColumnSample) -> ColumnDrift:
     chances: dict[Kind, float] = {}
     if before.missing is not None and now.missing is not None:
         chances["missing"] = _chance_of_shares(before.missing, before.rows, now.missing, now.rows)
-    new, gone = _unmatched(before, now), _unmatched(now, before)
+    new, gone = _one_sided_categories(before, now), _one_sided_categories(now, before)
     kinds: tuple[tuple[Kind, Mapping[str, tuple[int, float]]], ...] = (("new", new), ("gone", gone))
     chances |= {kind: min(chance for _, chance in values.values()) for kind, values in kinds if values}
     bins = _bins(before, now)
@@ -149,7 +149,7 @@ def compare_refusals(before: int, before_rows: int, now: int, now_rows: int) -> 
     return ColumnDrift(ColumnSample(before_rows, before), ColumnSample(now_rows, now), chances={"refused": chance})
 
 
-def name_drifts(drifts: Mapping[str, ColumnDrift], limits: Limits = DEFAULT_LIMITS) -> list[Finding]:
+def name_drifts(drifts: Mapping[str, ColumnDrift], limits: Limits = DEFAULT_LIMITS) -> list[DriftFinding]:
     """The columns that differ by more than the limits and beyond chance, the largest index first, with what differs in words."""
     beyond = _holm({(column, kind): chance for column, drift in drifts.items() for kind, chance in drift.chances.items()}, limits.chance)
     texts = {
@@ -158,7 +158,7 @@ def name_drifts(drifts: Mapping[str, ColumnDrift], limits: Limits = DEFAULT_LIMI
         for kind in drift.chances
         if (column, kind) in beyond
     }
-    return [Finding(column, kind, text) for (column, kind), text in texts.items() if text]
+    return [DriftFinding(column, kind, text) for (column, kind), text in texts.items() if text]
 
 
 def _holm(chances: Mapping[tuple[str, Kind], float], level: float) -> set[tuple[str, Kind]]:
@@ -172,7 +172,7 @@ def _holm(chances: Mapping[tuple[str, Kind], float], level: float) -> set[tuple[
 
 
 def _describe(drift: ColumnDrift, kind: Kind, limits: Limits) -> str:
-    """What differs in words; empty if it is within its limit."""
+    """A difference in words; empty if it is within its limit."""
     match kind:
         case "drift" if drift.psi is not None and drift.psi >= limits.psi:
             text = f"another distribution: PSI {drift.psi:.2f}, where chance gives {drift.expected_psi:.2g} ± {drift.psi_spread:.1g}"
@@ -216,7 +216,7 @@ def _moments(drift: ColumnDrift) -> str:
     return f"; the largest change is of {drift.bins.labels[place]}, {shares[0][place]:.1%} → {shares[1][place]:.1%}"
 
 
-def _bins(before: ColumnSample, now: ColumnSample) -> Bins | None:
+def _bins(before: ColumnSample, now: ColumnSample) -> BinCounts | None:
     """None where a sample has too few values for two bins."""
     smallest = min(before.values, now.values)
     if smallest < 2 * _LEAST_EXPECTED:
@@ -228,22 +228,22 @@ def _bins(before: ColumnSample, now: ColumnSample) -> Bins | None:
     return None
 
 
-def _number_bins(before: np.ndarray, now: np.ndarray, count: int) -> Bins:
+def _number_bins(before: np.ndarray, now: np.ndarray, count: int) -> BinCounts:
     edges = quantile_edges(before, count)
     counts = [np.bincount(np.searchsorted(edges, values, side="right"), minlength=len(edges) + 1) for values in (before, now)]
     ends = [f"{edge:.4g}" for edge in edges]
     between = [f"{low} to {high}" for low, high in pairwise(ends)]
     labels = (f"below {ends[0]}", *between, f"above {ends[-1]}") if ends else ("all",)
-    return _merge_constant(before, now) if not ends else Bins(labels, *counts)
+    return _merge_constant(before, now) if not ends else BinCounts(labels, *counts)
 
 
-def _merge_constant(before: np.ndarray, now: np.ndarray) -> Bins:
+def _merge_constant(before: np.ndarray, now: np.ndarray) -> BinCounts:
     """Of a column that was constant before: whether a number is that constant, as nearly as float32 tells."""
     is_same = np.isclose(now, before[0], rtol=1e-6, atol=1e-6)
     counts = np.array([is_same.sum(), (~is_same).sum()], np.int64)
     if not counts[1]:
-        return Bins(("all",), np.array([len(before)]), counts[:1])
-    return Bins((f"{before[0]:.4g}", "all others"), np.array([len(before), 0]), counts)
+        return BinCounts(("all",), np.array([len(before)]), counts[:1])
+    return BinCounts((f"{before[0]:.4g}", "all others"), np.array([len(before), 0]), counts)
 
 
 def quantile_edges(values: np.ndarray, count: int) -> np.ndarray:
@@ -264,7 +264,7 @@ def quantile_edges(values: np.ndarray, count: int) -> np.ndarray:
     return np.array(edges)
 
 
-def _category_bins(before: ColumnSample, now: ColumnSample) -> Bins | None:
+def _category_bins(before: ColumnSample, now: ColumnSample) -> BinCounts | None:
     """The most frequent categories before, and all others; those of which few rows are expected are among the others."""
     first, second = dict(before.categories or {}), dict(now.categories or {})
     smaller_share = min(before.values, now.values) / (before.values + now.values)
@@ -275,15 +275,15 @@ def _category_bins(before: ColumnSample, now: ColumnSample) -> Bins | None:
     if not names or (len(names) == 1 and not others.any()):
         return None
     if not others.any():
-        return Bins(tuple(names), counts[0], counts[1])
+        return BinCounts(tuple(names), counts[0], counts[1])
     if others.sum() * smaller_share < _LEAST_EXPECTED and len(names) > 1:  # too few to stand alone
         counts[:, -1] += others
-        return Bins((*names[:-1], f"{names[-1]}, and all others"), counts[0], counts[1])
+        return BinCounts((*names[:-1], f"{names[-1]}, and all others"), counts[0], counts[1])
     counts = np.column_stack([counts, others])
-    return Bins((*names, "all others"), counts[0], counts[1])
+    return BinCounts((*names, "all others"), counts[0], counts[1])
 
 
-def _unmatched(before: ColumnSample, now: ColumnSample) -> dict[str, tuple[int, float]]:
+def _one_sided_categories(before: ColumnSample, now: ColumnSample) -> dict[str, tuple[int, float]]:
     """The categories of `now` alone, with their rows and the probability that chance leaves them out of `before`, corrected over all
     categories. They may be among the unnamed ones there, whose number is then taken for theirs, and unnamed ones may have a name there."""
     if before.categories is None or now.categories is None or not before.values:

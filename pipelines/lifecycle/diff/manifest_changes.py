@@ -1,4 +1,4 @@
-"""What differs between two manifests besides rows: columns of the query, encoders with their states, settings, sources and refused rows."""
+"""Differences between two manifests besides rows: columns of the query, encoders with their states, settings, sources and refused rows."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -36,7 +36,7 @@ class NamedChanges:
 
 def schema_changes(before: Manifest, now: Manifest) -> NamedChanges:
     """The columns of the query, with their types; none for versions without a schema."""
-    return _named_changes(*(_raw_types(manifest) for manifest in (before, now)))
+    return _changes_by_name(*(_raw_types(manifest) for manifest in (before, now)))
 
 
 def encoder_changes(before: Manifest, now: Manifest) -> NamedChanges:
@@ -52,7 +52,7 @@ def encoder_changes(before: Manifest, now: Manifest) -> NamedChanges:
 
 def setting_changes(before: Manifest, now: Manifest) -> NamedChanges:
     """The settings that decide the rows, by their dotted keys."""
-    return _named_changes(*(dict(_leaves(manifest.identity)) for manifest in (before, now)))
+    return _changes_by_name(*(dict(_leaves(manifest.identity)) for manifest in (before, now)))
 
 
 def source_changes(before: Manifest, now: Manifest) -> NamedChanges:
@@ -63,7 +63,7 @@ def source_changes(before: Manifest, now: Manifest) -> NamedChanges:
             name: f"{show_count(source.files, 'file')}, {show_count(source.bytes, 'byte')}" for name, source in manifest.sources.items()
         }
         tables.append({name: f"{text}, digest {manifest.sources[name].digest[:12]}" for name, text in texts.items()})
-    return _named_changes(*tables)
+    return _changes_by_name(*tables)
 
 
 def refusal_drifts(before: Manifest, now: Manifest) -> dict[str, ColumnDrift]:
@@ -75,7 +75,7 @@ def refusal_drifts(before: Manifest, now: Manifest) -> dict[str, ColumnDrift]:
     }
 
 
-def _named_changes(before: Mapping[str, str], now: Mapping[str, str]) -> NamedChanges:
+def _changes_by_name(before: Mapping[str, str], now: Mapping[str, str]) -> NamedChanges:
     return NamedChanges(
         {name: text for name, text in now.items() if name not in before},
         {name: text for name, text in before.items() if name not in now},
@@ -94,7 +94,7 @@ def _describe_column(fitted: FittedEncoder) -> str:
 
 
 def _describe_encoder_change(before: FittedEncoder, now: FittedEncoder) -> str:
-    """What differs, in a line; empty if nothing does."""
+    """Differences of settings and state in a line; empty if there are none."""
     columns = [_describe_column(fitted) for fitted in (before, now)]
     texts = [f"{columns[0]} → {columns[1]}"] if columns[0] != columns[1] else []
     if before.inputs != now.inputs:
@@ -109,7 +109,7 @@ def _describe_encoder_change(before: FittedEncoder, now: FittedEncoder) -> str:
 
 def _describe_value_change(key: str, before: Any, now: Any) -> str:
     if isinstance(before, list) and isinstance(now, list) and all(isinstance(value, str) for value in [*before, *now]):
-        if added_or_removed := [*_signed("+", set(now) - set(before)), *_signed("−", set(before) - set(now))]:
+        if added_or_removed := [*_list_with_sign("+", set(now) - set(before)), *_list_with_sign("−", set(before) - set(now))]:
             return f"{key} {', '.join(added_or_removed)}"
         return f"{key} in another order"
     texts = ["nothing" if value is _ABSENT else show_briefly(value) for value in (before, now)]
@@ -124,7 +124,7 @@ def _tell_apart(before: float, now: float) -> list[str]:
     return next((pair for pair in pairs if pair[0] != pair[1]), [repr(before), repr(now)])
 
 
-def _signed(sign: str, values: set[str]) -> Iterator[str]:
+def _list_with_sign(sign: str, values: set[str]) -> Iterator[str]:
     in_order = sorted(values)
     yield from (f"{sign}{show_briefly(value)}" for value in in_order[:_MOST_ENTRIES])
     if len(in_order) > _MOST_ENTRIES:

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 
 from pipelines.data.versions.versions import Version
-from pipelines.lifecycle.diff.comparison import Difference, Side
+from pipelines.lifecycle.diff.comparison import Side, VersionChanges
 from pipelines.lifecycle.diff.drift import ColumnDrift
 from pipelines.lifecycle.diff.row_changes import RowChanges
-from pipelines.lifecycle.diff.sample_rows import POSITION, SPLIT_COLUMN, Row, read_rows
+from pipelines.lifecycle.diff.sample_rows import POSITION, SPLIT_COLUMN, Row, read_sample_rows
 from pipelines.report.rendering import Best, PageTable, render
 
 BARS = 24
@@ -21,7 +21,7 @@ _TAIL = 0.005
 _TEXT = 60
 
 
-def difference_page(difference: Difference, before: Version, now: Version | None) -> str:
+def changes_page(difference: VersionChanges, before: Version, now: Version | None) -> str:
     """The page. `now` is None for a table. Raises CorruptError if rows that are shown lie in a damaged part."""
     rows = difference.rows
     drifts = sorted(difference.columns.drifts.items(), key=lambda pair: -(pair[1].psi or 0))
@@ -52,7 +52,7 @@ def _describe(side: Side) -> str:
     return ", ".join(filter(None, [side.place, side.digest and f"digest {side.digest}", side.created and f"made {side.created} UTC"]))
 
 
-def _describe_method(difference: Difference) -> str:
+def _describe_method(difference: VersionChanges) -> str:
     limits = difference.columns.limits
     return (
         f"Distributions of the training split. A column differs where its population stability index is at least {limits.psi:g}, or its "
@@ -69,19 +69,19 @@ def _row_table(rows: RowChanges) -> PageTable:
 def _sample_tables(rows: RowChanges, before: Version, now: Version) -> Iterator[PageTable]:
     for caption, version, places in (("Added rows", now, rows.added), ("Removed rows", before, rows.removed)):
         if places:
-            values = read_rows(version, places)
+            values = read_sample_rows(version, places)
             header = list(dict.fromkeys(name for row in values for name in row))
             yield PageTable(header, [[_show(row.get(name)) for name in header] for row in values], f"{caption}, some of them")
     if rows.changed:
-        pairs = zip(*(read_rows(*side) for side in _changed_sides(rows, before, now)), strict=True)
-        yield _changed_table(list(pairs))
+        pairs = zip(*(read_sample_rows(*side) for side in _sides_of_changes(rows, before, now)), strict=True)
+        yield _table_of_changes(list(pairs))
 
 
-def _changed_sides(rows: RowChanges, before: Version, now: Version) -> list[tuple[Version, list[tuple[str, int]]]]:
+def _sides_of_changes(rows: RowChanges, before: Version, now: Version) -> list[tuple[Version, list[tuple[str, int]]]]:
     return [(before, [first for first, _ in rows.changed]), (now, [second for _, second in rows.changed])]
 
 
-def _changed_table(pairs: Sequence[tuple[Row, Row]]) -> PageTable:
+def _table_of_changes(pairs: Sequence[tuple[Row, Row]]) -> PageTable:
     """Altered rows, with both values of what differs in bold. Of rows without a visible difference, a column that is not shown differs."""
     names = [name for name in dict.fromkeys(name for pair in pairs for row in pair for name in row) if name not in (SPLIT_COLUMN, POSITION)]
     cells = []
@@ -99,7 +99,7 @@ def _show(value: object) -> object:
     return text if len(text) <= _TEXT else f"{text[: _TEXT - 1]}…"
 
 
-def _card(name: str, drift: ColumnDrift, difference: Difference) -> dict[str, Any]:
+def _card(name: str, drift: ColumnDrift, difference: VersionChanges) -> dict[str, Any]:
     lines = [finding.text for finding in difference.columns.findings if finding.column == name]
     if drift.psi is not None:
         lines.append(f"PSI {drift.psi:.3g}; by chance {drift.expected_psi:.2g} ± {drift.psi_spread:.1g}")

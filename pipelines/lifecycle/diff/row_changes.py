@@ -27,7 +27,7 @@ Places = Sequence[tuple[str, int]]
 
 @dataclass(frozen=True)
 class SplitRows:
-    """What became of the rows of one split."""
+    """Numbers of rows of one split, by what became of them."""
 
     before: int
     now: int
@@ -84,11 +84,11 @@ Chunks = Callable[[Version, str], Iterator[HashedRows]]
 def compare_rows(before: Version, now: Version) -> RowChanges:
     """Compare the rows of two versions. Raises CorruptError if a file of them is damaged or gone."""
     if has_row_keys(before) and has_row_keys(now):
-        return _compare(before, now, _key_hashes, "keys", "")
+        return _compare(before, now, _read_key_hashes, "keys", "")
     if encodes_alike(before, now):
         missing = " and ".join(name for name, version in (("A", before), ("B", now)) if not has_row_keys(version))
         note = f"{missing} has no keys, so that an altered row counts as one removed and one added; set dataset.key, and run jobs/etl.py"
-        return _compare(before, now, _encoded_hashes, "encoded rows", note.replace("has", "have") if " and " in missing else note)
+        return _compare(before, now, _hash_encoded_rows, "encoded rows", note.replace("has", "have") if " and " in missing else note)
     counts = {split: SplitRows(before.rows(split), now.rows(split)) for split in SPLITS}
     note = (
         "rows were not compared: a version has no keys, and the encoders differ in settings or state, so that equal rows have other "
@@ -109,7 +109,7 @@ def encodes_alike(before: Version, now: Version) -> bool:
 
 
 def _encoding(fitted: FittedEncoder) -> tuple[object, ...]:
-    """What decides the bytes of an encoded value."""
+    """All that decides the bytes of an encoded value."""
     return fitted.inputs, fitted.feature, fitted.state, fitted.column.dtype, fitted.column.shape
 
 
@@ -143,24 +143,24 @@ def _bucket(version: Version, read: Chunks, bucket: int, buckets: int) -> Hashed
     return HashedRows(*map(np.concatenate, columns))
 
 
-def _key_hashes(version: Version, split: str) -> Iterator[HashedRows]:
+def _read_key_hashes(version: Version, split: str) -> Iterator[HashedRows]:
     start = 0
     for _, keys in read_keys(version.filesystem, version.root, version.split_row_groups(split)):
         row, content = (keys.column(name).to_numpy() for name in ("row", "content"))
-        yield _hashed_rows(split, start, row, content)
+        yield _number_rows(split, start, row, content)
         start += len(row)
 
 
-def _encoded_hashes(version: Version, split: str) -> Iterator[HashedRows]:
+def _hash_encoded_rows(version: Version, split: str) -> Iterator[HashedRows]:
     columns, start = tensor_columns(version.manifest.encoders), 0
     for group in version.split_row_groups(split):
         (arrays,) = read_stored_columns(version.filesystem, version.root, [group], columns)
         row = hash_rows([group.select(arrays)[column.name] for column in columns])
-        yield _hashed_rows(split, start, row, np.zeros_like(row))
+        yield _number_rows(split, start, row, np.zeros_like(row))
         start += len(row)
 
 
-def _hashed_rows(split: str, start: int, row: np.ndarray, content: np.ndarray) -> HashedRows:
+def _number_rows(split: str, start: int, row: np.ndarray, content: np.ndarray) -> HashedRows:
     return HashedRows(row, content, np.full(len(row), SPLITS.index(split), np.int8), start + np.arange(len(row)))
 
 

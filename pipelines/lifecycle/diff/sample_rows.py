@@ -12,7 +12,7 @@ from pipelines.data.versions.manifest import FittedEncoder
 from pipelines.data.versions.raw_inputs import read_raw_rows
 from pipelines.data.versions.versions import Version, read_stored_columns
 from pipelines.errors import DatasetError
-from pipelines.lifecycle.diff.column_samples import encoded_null, form_of_values, raw_type
+from pipelines.lifecycle.diff.column_samples import encode_null, form_of_values, raw_type
 from pipelines.lifecycle.diff.row_changes import Places
 
 Row = dict[str, Any]
@@ -23,12 +23,12 @@ IMPUTED = "missing?"
 """A value that missing ones were replaced by; others may equal it."""
 
 
-def read_rows(version: Version, places: Places) -> list[Row]:
+def read_sample_rows(version: Version, places: Places) -> list[Row]:
     """The rows at places of a version, in their order. Raises CorruptError if a part is damaged or gone."""
     values: dict[tuple[str, int], Row] = {}
     for split in dict.fromkeys(split for split, _ in places):
         positions = sorted({position for other, position in places if other == split})
-        rows = _raw_rows(version, split, positions) or _decoded_rows(version, split, positions)
+        rows = _raw_rows(version, split, positions) or _decode_rows(version, split, positions)
         values |= {(split, position): row for position, row in zip(positions, rows, strict=True)}
     return [{SPLIT_COLUMN: split, POSITION: position, **values[split, position]} for split, position in places]
 
@@ -41,7 +41,7 @@ def _raw_rows(version: Version, split: str, positions: Sequence[int]) -> list[Ro
     return [] if table is None else table.select(table.column_names[:MOST_COLUMNS]).to_pylist()
 
 
-def _decoded_rows(version: Version, split: str, positions: Sequence[int]) -> list[Row]:
+def _decode_rows(version: Version, split: str, positions: Sequence[int]) -> list[Row]:
     encoders = {name: fitted for name, fitted in version.manifest.encoders.items() if not fitted.column.shape}
     encoders = dict(list(encoders.items())[:MOST_COLUMNS])
     rows: list[Row] = []
@@ -69,5 +69,5 @@ def _decode(version: Version, fitted: FittedEncoder, values: np.ndarray) -> list
         case _:
             decoded = [f"#{value}" for value in values]
     profile = version.manifest.profile.get(fitted.inputs[0], {})
-    fill = encoded_null(encoder, raw_type(version.manifest, fitted)) if profile.get("nulls") else None
+    fill = encode_null(encoder, raw_type(version.manifest, fitted)) if profile.get("nulls") else None
     return [IMPUTED if fill is not None and value == fill else shown for value, shown in zip(values.tolist(), decoded, strict=True)]

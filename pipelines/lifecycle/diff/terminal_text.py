@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from pipelines.lifecycle.diff.comparison import REFUSED, Difference, Side
+from pipelines.lifecycle.diff.comparison import REFUSED, Side, VersionChanges
 from pipelines.lifecycle.diff.drift import ColumnDrift
 
 _WIDTH = 12
@@ -13,7 +13,7 @@ _MOST_LINES = 20
 _BARS = "▁▂▃▄▅▆▇█"
 
 
-def describe_difference(difference: Difference) -> str:
+def describe_changes(difference: VersionChanges) -> str:
     """All changes; a line alone if there are none."""
     blocks = [
         ("A", [_describe_side(difference.before)]),
@@ -34,7 +34,7 @@ def describe_difference(difference: Difference) -> str:
     return "\n".join([*lines, *([] if not difference.is_empty else [_equal_line(difference)])])
 
 
-def _equal_line(difference: Difference) -> str:
+def _equal_line(difference: VersionChanges) -> str:
     if difference.rows is None:
         return "nothing differs beyond the limits and chance"
     return "no difference in rows, columns, encoders and refused rows"
@@ -51,7 +51,7 @@ def _describe_side(side: Side) -> str:
     return "  ".join(filter(None, [side.place, *facts]))
 
 
-def _row_lines(difference: Difference) -> Iterator[str]:
+def _row_lines(difference: VersionChanges) -> Iterator[str]:
     changes = difference.rows
     if changes is None:
         return
@@ -68,7 +68,7 @@ def _row_lines(difference: Difference) -> Iterator[str]:
         yield changes.note
 
 
-def _column_lines(difference: Difference) -> Iterator[str]:
+def _column_lines(difference: VersionChanges) -> Iterator[str]:
     """The columns that differ beyond limits and chance, each with its distributions."""
     columns = difference.columns
     names = dict.fromkeys(finding.column for finding in columns.findings)
