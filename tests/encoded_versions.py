@@ -48,9 +48,9 @@ def encode_version(
         parts[split] = [{name: values[span] for name, values in arrays.items()} for span in spans]
         hashes = _hash(table, [key]) if key else None, _hash(table, table.column_names)
         keys[split] = [key_table(hashes[0][span], hashes[1][span]) for span in spans] if hashes[0] is not None else []
-    fields = {"raw_schema": schema_to_text(by_split["train"].schema)} | manifest_fields
     profile = {column: column_profile(statistics[column]) for column in statistics}
-    version = commit_arrays(str(folder), parts, dict(fitted), 2**14, profile=profile, **fields)
+    fields = {"raw_schema": schema_to_text(by_split["train"].schema), "profile": profile} | manifest_fields
+    version = commit_arrays(str(folder), parts, dict(fitted), 2**14, **fields)
     for split, tables in keys.items():
         for number, table in enumerate(tables):
             path = Path(version.root) / f"{KEYS}-{ATTEMPT}/split={split}/part-{number:05}.parquet"

@@ -68,11 +68,20 @@ def test_an_etl_stops_where_its_rows_have_drifted_and_says_from_what(spark: Spar
     assert "another distribution" in (tmp_path / "page.html").read_text()
 
 
-def test_rows_of_one_distribution_pass(spark: SparkSession, tmp_path: Path) -> None:
+def test_altered_rows_are_counted_by_key_and_do_not_stop_an_etl(spark: SparkSession, tmp_path: Path) -> None:
     write_rows(tmp_path, 1)
     run(pipeline(tmp_path))
-    write_rows(tmp_path, 2)
-    assert run(pipeline(tmp_path, drift={})).version
+    rows = pq.read_table(tmp_path / "rows.parquet").to_pandas()
+    rows.loc[100:116, "age"] += 1.0
+    pq.write_table(
+        pa.Table.from_pandas(rows[rows.id >= 50].sample(frac=1, random_state=0), preserve_index=False), tmp_path / "rows.parquet"
+    )
+    run(pipeline(tmp_path, drift={}))
     assert len(versions(str(tmp_path / "data"))) == 2
+    difference = api.diff(str(tmp_path / "data"))
+    assert difference.rows is not None and difference.rows.basis == "keys" and difference.columns.findings == ()
+    counts = difference.rows.by_split.values()
+    totals = {name: sum(getattr(split, name) for split in counts) for name in ("added", "removed", "changed", "moved")}
+    assert totals == {"added": 0, "removed": 50, "changed": 17, "moved": 0}
     compared = api.diff(str(tmp_path / "data"), str(tmp_path / "rows.parquet"))  # the rows of the newest version itself
     assert compared.is_empty and compared.rows is None

@@ -156,6 +156,17 @@ def test_bins_under_another_state_are_not_compared_and_said_to_be(tmp_path: Path
     assert "age: not compared" in describe_changes(difference)
 
 
+def test_imputed_values_of_an_increment_are_not_taken_for_a_drift(tmp_path: Path) -> None:
+    """Its statistics are those of its parent, so nothing says how many of its values were missing."""
+    first = encode_version(tmp_path / "a", as_table(draw(1)), FEATURES, TARGET, key="id")
+    rows = pa.concat_tables([as_table(draw(1)), as_table(draw(2, 2_000, ROWS))])
+    second = encode_version(tmp_path / "b", rows, FEATURES, TARGET, key="id", like=first, profile=first.manifest.profile)
+    difference = compare_versions(first, second)
+    assert difference.columns.findings == () and difference.columns.not_compared.keys() == {"income", "length", "plan", "city"}
+    assert difference.columns.drifts["income"].missing_shares is None and difference.columns.drifts["age"].psi is not None
+    assert sum(rows_by_split(difference, "added").values()) == 2_000
+
+
 def test_schema_encoders_and_refused_rows(tmp_path: Path) -> None:
     now = draw(2)
     now["visits"], now["region"] = now["visits"].astype(float), now["city"]
@@ -218,7 +229,7 @@ def test_rows_that_lack_a_feature_or_are_no_rows_are_refused(tmp_path: Path) -> 
         with pytest.raises(SourceError, match="no dataset version, and has no file of rows"):
             api.diff(str(tmp_path / "v"), str(tmp_path / path))
     (tmp_path / "rows.parquet").write_bytes(b"PAR1")
-    with pytest.raises(SourceError, match=r"rows.parquet: .*write the file again"):
+    with pytest.raises(SourceError, match=r"rows.parquet: .*save it anew"):
         api.diff(str(tmp_path / "v"), str(tmp_path / "rows.parquet"))
     with pytest.raises(DatasetError, match="holds no dataset version"):
         api.diff(str(tmp_path / "nothing"), str(tmp_path / "v"))

@@ -122,7 +122,7 @@ def raw_samples(version: Version, columns: Iterable[str]) -> dict[str, ColumnSam
     for split in SPLITS[1:]:
         with suppress(OSError, DatasetError, pa.ArrowException):
             rows = range(min(version.rows(split), MOST_RAW_ROWS))
-            tables.append(read_raw_rows(version.filesystem, version.root, version.manifest.attempt, split, rows))
+            tables.append(read_raw_rows(version.filesystem, version.root, version.parts(split), rows))
     present = [table for table in tables if table is not None]
     if not present:
         return {}
@@ -158,16 +158,29 @@ def _version_sample(version: Version, fitted: FittedEncoder, values: np.ndarray)
     missing = None
     if fitted.column.missing and not fitted.column.shape:
         missing = int(np.isnan(values).sum())
-    elif profile.get("rows"):
+    elif profile.get("rows") and not has_stale_profile(version):
         missing = round(profile["nulls"] * len(values) / profile["rows"])
     sample = sample_encoded_values(fitted, values, missing, raw_type(manifest, fitted))
-    if missing is not None and profile.get("rows") and not fitted.column.missing:
+    if missing is not None and profile.get("rows") and not fitted.column.missing:  # the sample may be of fewer rows
         sample = replace(sample, rows=profile["rows"], missing=profile["nulls"])
     if sample.unnamed:
         frequent = profile.get("most_frequent", {})
         names = [name for name in frequent if sample.categories is not None and name not in sample.categories]
         sample = replace(sample, names_of_unnamed=tuple(map(str, names[:_UNNAMED_SHOWN])))
     return sample
+
+
+def has_stale_profile(version: Version) -> bool:
+    """Whether the statistics in a manifest are of other rows than the version has, as those of an increment, which are its parent's."""
+    return any(profile.get("rows") != version.rows(TRAIN) for profile in version.manifest.profile.values())
+
+
+def hides_missing(version: Version, column: ComparedColumn) -> bool:
+    """Whether missing values of a column have become values, and nothing says how many."""
+    if not has_stale_profile(version) or column.before.column.missing:
+        return False
+    encoders = (restore_encoder(fitted) for fitted in (column.before, column.now))
+    return any(encode_null(encoder, raw_type(version.manifest, column.now)) is not None for encoder in encoders)
 
 
 def raw_type(manifest: Manifest, fitted: FittedEncoder) -> pa.DataType | None:

@@ -7,7 +7,14 @@ from typing import Any
 import pyarrow as pa
 
 from pipelines.data.versions.versions import Version
-from pipelines.lifecycle.diff.column_samples import ComparedColumn, columns_to_compare, raw_samples, table_samples, version_samples
+from pipelines.lifecycle.diff.column_samples import (
+    ComparedColumn,
+    columns_to_compare,
+    hides_missing,
+    raw_samples,
+    table_samples,
+    version_samples,
+)
 from pipelines.lifecycle.diff.drift import (
     DEFAULT_LIMITS,
     ColumnDrift,
@@ -29,6 +36,7 @@ from pipelines.lifecycle.diff.manifest_changes import (
 )
 from pipelines.lifecycle.diff.row_changes import RowChanges, compare_rows
 
+HIDES_MISSING = "rows came with an increment, whose missing values were imputed and are not counted"
 REFUSED = "refused: "
 """Begins the name of a reason of the quarantine, where columns are named."""
 
@@ -134,9 +142,12 @@ def compare_columns(before: Version, now: Version, limits: Limits = DEFAULT_LIMI
         for version, side in ((before, "before"), (now, "now"))
     ]
     refusals = {f"{REFUSED}{reason}": drift for reason, drift in refusal_drifts(before.manifest, now.manifest).items()}
-    raw_columns = [column.label for column in compared if column.refusal()]
-    raw = (raw_samples(before, raw_columns), raw_samples(now, raw_columns)) if raw_columns else ({}, {})
-    return _column_changes(compared, samples[0], samples[1], raw, refusals, limits)
+    uncertain = {column.label: column.refusal() for column in compared if column.refusal()}
+    for column in compared:
+        if column.label not in uncertain and any(hides_missing(version, column) for version in (before, now)):
+            uncertain[column.label] = HIDES_MISSING
+    raw = (raw_samples(before, uncertain), raw_samples(now, uncertain)) if uncertain else ({}, {})
+    return _column_changes(compared, samples[0], samples[1], uncertain, raw, refusals, limits)
 
 
 def compare_table(
@@ -148,8 +159,9 @@ def compare_table(
     compared = columns_to_compare(columns, columns)
     encoders = {column.name: column.before for column in compared}
     first, second = dict(version_samples(before, encoders)), table_samples(table, encoders)
+    uncertain = {column.label: HIDES_MISSING for column in compared if hides_missing(before, column)}
     refusals = {f"{REFUSED}{name}": compare_refusals(0, len(table), rows, len(table)) for name, rows in second.refused.items()}
-    changes = _column_changes(compared, first, second.samples, ({}, {}), refusals, limits)
+    changes = _column_changes(compared, first, second.samples, uncertain, ({}, {}), refusals, limits)
     refused = {name: (0, rows) for name, rows in second.refused.items()}
     return VersionChanges(_side(before, places[0]), Side(places[1]), columns=changes, refused=refused)
 
@@ -163,21 +175,23 @@ def _column_changes(
     compared: list[ComparedColumn],
     before: Mapping[str, ColumnSample],
     now: Mapping[str, ColumnSample],
+    uncertain: Mapping[str, str],
     raw: tuple[Mapping[str, ColumnSample], Mapping[str, ColumnSample]],
     refusals: Mapping[str, ColumnDrift],
     limits: Limits,
 ) -> ColumnChanges:
+    """`uncertain` are the columns whose encoded values cannot be compared, with the reason. `raw` are samples of them, if there are any."""
     drifts, not_compared = {}, {}
     for column in compared:
         samples = before[column.name], now[column.name]
-        if reason := column.refusal():
+        if reason := uncertain.get(column.label):
             if column.label in raw[0] and column.label in raw[1]:
                 samples = raw[0][column.label], raw[1][column.label]
             else:
                 not_compared[column.label] = reason
                 samples = _without_values(samples[0]), _without_values(samples[1])
         drifts[column.label] = compare_samples(*samples)
-    compared_raw = frozenset(column.label for column in compared if column.refusal() and column.label not in not_compared)
+    compared_raw = frozenset(label for label in uncertain if label not in not_compared)
     return ColumnChanges(drifts, not_compared, compared_raw, tuple(name_drifts({**drifts, **refusals}, limits)), limits)
 
 

@@ -37,7 +37,7 @@ def _raw_rows(version: Version, split: str, positions: Sequence[int]) -> list[Ro
     """None of them if they were not kept, or cannot be read."""
     table: pa.Table | None = None
     with suppress(OSError, DatasetError, pa.ArrowException):
-        table = read_raw_rows(version.filesystem, version.root, version.manifest.attempt, split, positions)
+        table = read_raw_rows(version.filesystem, version.root, version.parts(split), positions)
     return [] if table is None else table.select(table.column_names[:MOST_COLUMNS]).to_pylist()
 
 

@@ -36,9 +36,7 @@ def read_input(path: str, manifest: Manifest) -> tuple[pa.Table, tuple[str, ...]
     try:
         table = pa.concat_tables([_read_file(filesystem, file, expected) for file in files], promote_options="permissive")
     except (OSError, ValueError, pa.ArrowException) as error:
-        raise SourceError(
-            f"{path}: {' '.join(str(error).split())}; write the file again, as Parquet, CSV with a header or JSON Lines"
-        ) from error
+        raise SourceError(f"{path}: {' '.join(str(error).split())}; save it anew as Parquet, CSV with a header or JSON Lines") from error
     return query_columns(table, manifest, path)
 
 
