@@ -237,6 +237,11 @@ def test_rows_that_lack_a_feature_or_are_no_rows_are_refused(tmp_path: Path) -> 
         api.diff(str(tmp_path / "v"))
     with pytest.raises(ConfigError, match="--chance is 2, and must be at least 0 and at most 1"):
         api.diff(str(tmp_path / "v"), table, chance=2.0)
+    pq.write_table(table, tmp_path / "rows.parquet")  # the remedies
+    texts = table.set_column(1, "age", table["age"].cast("string"))
+    for place, rows in (("v", str(tmp_path / "rows.parquet")), ("v", table), ("v", str(tmp_path / "v"))):
+        assert api.diff(str(tmp_path / place), rows, chance=0.5).columns.drifts
+    assert api.diff(str(tmp_path / "v"), texts.set_column(1, "age", texts["age"].cast("double"))).columns.drifts
 
 
 def test_a_file_of_keys_that_is_cut_off_or_of_other_rows_is_refused(tmp_path: Path) -> None:

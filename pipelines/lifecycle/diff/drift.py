@@ -104,9 +104,9 @@ class ColumnDrift:
     """Mean of the index under equal distributions, for samples of these sizes."""
     psi_spread: float = 0.0
     """Its standard deviation."""
-    new: Mapping[str, tuple[int, float]] = field(default_factory=dict)
+    new_categories: Mapping[str, tuple[int, float]] = field(default_factory=dict)
     """Rows now, and their probability, by category that is new or at least twice as frequent as all unnamed ones before."""
-    gone: Mapping[str, tuple[int, float]] = field(default_factory=dict)
+    gone_categories: Mapping[str, tuple[int, float]] = field(default_factory=dict)
     """Rows before, and their probability, by category that is not there any more."""
     chances: Mapping[Kind, float] = field(default_factory=dict)
     """Before the correction for several columns."""
@@ -132,15 +132,15 @@ def compare_samples(before: ColumnSample, now: ColumnSample) -> ColumnDrift:
     chances: dict[Kind, float] = {}
     if before.missing is not None and now.missing is not None:
         chances["missing"] = _chance_of_shares(before.missing, before.rows, now.missing, now.rows)
-    new, gone = _one_sided_categories(before, now), _one_sided_categories(now, before)
-    kinds: tuple[tuple[Kind, Mapping[str, tuple[int, float]]], ...] = (("new", new), ("gone", gone))
+    added, dropped = _one_sided_categories(before, now), _one_sided_categories(now, before)
+    kinds: tuple[tuple[Kind, Mapping[str, tuple[int, float]]], ...] = (("new", added), ("gone", dropped))
     chances |= {kind: min(chance for _, chance in values.values()) for kind, values in kinds if values}
     bins = _bins(before, now)
     if bins is None:
-        return ColumnDrift(before, now, new=new, gone=gone, chances=chances)
+        return ColumnDrift(before, now, new_categories=added, gone_categories=dropped, chances=chances)
     chances["drift"] = bins.chance()
     degrees, size = len(bins.before) - 1, 1 / bins.before.sum() + 1 / bins.now.sum()
-    return ColumnDrift(before, now, bins, bins.index(), degrees * size, (2 * degrees) ** 0.5 * size, new, gone, chances)
+    return ColumnDrift(before, now, bins, bins.index(), degrees * size, (2 * degrees) ** 0.5 * size, added, dropped, chances)
 
 
 def compare_refusals(before: int, before_rows: int, now: int, now_rows: int) -> ColumnDrift:
@@ -186,9 +186,9 @@ def _describe(drift: ColumnDrift, kind: Kind, limits: Limits) -> str:
             if abs(second - first) >= limits.missing or max(shares) >= _FOLD * min(shares):
                 return f"refused {first:.2%} → {second:.2%}"
         case "new":
-            return f"new: {_list_values(drift.new, drift.now.names_of_unnamed, limits.chance)}"
+            return f"new: {_list_values(drift.new_categories, drift.now.names_of_unnamed, limits.chance)}"
         case "gone":
-            return f"gone: {_list_values(drift.gone, drift.before.names_of_unnamed, limits.chance)}"
+            return f"gone: {_list_values(drift.gone_categories, drift.before.names_of_unnamed, limits.chance)}"
     return ""
 
 
@@ -271,15 +271,15 @@ def _category_bins(before: ColumnSample, now: ColumnSample) -> BinCounts | None:
     frequent = sorted(first, key=lambda name: (-first[name], name))[:MOST_CATEGORIES]
     names = [name for name in frequent if (first[name] + second.get(name, 0)) * smaller_share >= _LEAST_EXPECTED]
     counts = np.array([[sample.get(name, 0) for name in names] for sample in (first, second)], np.int64)
-    others = np.array([before.values, now.values]) - counts.sum(1)
-    if not names or (len(names) == 1 and not others.any()):
+    other_rows = np.array([before.values, now.values]) - counts.sum(1)
+    if not names or (len(names) == 1 and not other_rows.any()):
         return None
-    if not others.any():
+    if not other_rows.any():
         return BinCounts(tuple(names), counts[0], counts[1])
-    if others.sum() * smaller_share < _LEAST_EXPECTED and len(names) > 1:  # too few to stand alone
-        counts[:, -1] += others
+    if other_rows.sum() * smaller_share < _LEAST_EXPECTED and len(names) > 1:  # too few to stand alone
+        counts[:, -1] += other_rows
         return BinCounts((*names[:-1], f"{names[-1]}, and all others"), counts[0], counts[1])
-    counts = np.column_stack([counts, others])
+    counts = np.column_stack([counts, other_rows])
     return BinCounts((*names, "all others"), counts[0], counts[1])
 
 
@@ -324,7 +324,7 @@ def drift_values(drift: ColumnDrift) -> dict[str, Any]:
         values["bins"] = [list(drift.bins.labels), drift.bins.before.tolist(), drift.bins.now.tolist()]
     if shares := drift.missing_shares:
         values["missing"] = list(shares)
-    for name, categories in (("new", drift.new), ("gone", drift.gone)):
+    for name, categories in (("new", drift.new_categories), ("gone", drift.gone_categories)):
         if categories:
             most = sorted(categories, key=lambda value: -categories[value][0])[:100]
             values[name] = {value: categories[value][0] for value in most}

@@ -43,8 +43,8 @@ def encoder_changes(before: Manifest, now: Manifest) -> NamedChanges:
     """The tensor columns, and what differs in the settings and the fitted states of those that both have."""
     first, second = before.encoders, now.encoders
     added, removed = (
-        {name: _describe_column(encoders[name]) for name in encoders if name not in others}
-        for encoders, others in ((second, first), (first, second))
+        {name: _describe_column(encoders[name]) for name in encoders if name not in compared}
+        for encoders, compared in ((second, first), (first, second))
     )
     changed = {name: text for name in first if name in second and (text := _describe_encoder_change(first[name], second[name]))}
     return NamedChanges(added, removed, changed)

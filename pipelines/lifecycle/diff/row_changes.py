@@ -229,8 +229,8 @@ def match_labels(first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.
     counts = np.minimum(uniques[0][2][in_first], uniques[1][2][in_second])
     within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
     starts = [unique[1][places] for unique, places in zip(uniques, (in_first, in_second), strict=True)]
-    left, right = (order[np.repeat(start, counts) + within] for order, start in zip(orders, starts, strict=True))
-    return left, right
+    pairs = (order[np.repeat(start, counts) + within] for order, start in zip(orders, starts, strict=True))
+    return next(pairs), next(pairs)
 
 
 def _others(rows: HashedRows, matched: np.ndarray) -> np.ndarray:

@@ -70,4 +70,4 @@ def _decode(version: Version, fitted: FittedEncoder, values: np.ndarray) -> list
             decoded = [f"#{value}" for value in values]
     profile = version.manifest.profile.get(fitted.inputs[0], {})
     fill = encode_null(encoder, raw_type(version.manifest, fitted)) if profile.get("nulls") else None
-    return [IMPUTED if fill is not None and value == fill else shown for value, shown in zip(values.tolist(), decoded, strict=True)]
+    return [IMPUTED if fill is not None and value == fill else text for value, text in zip(values.tolist(), decoded, strict=True)]

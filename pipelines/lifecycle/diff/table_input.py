@@ -81,8 +81,8 @@ def _cast(table: pa.Table, schema: pa.Schema, place: str) -> pa.Table:
 
 def _list_files(filesystem: FileSystem, place: str) -> list[str]:
     with storage.store_errors(place):
-        info = filesystem.get_file_info(place)
-    if info.type == FileType.File:
+        entry = filesystem.get_file_info(place)
+    if entry.type == FileType.File:
         return [place] if _kind(place) else []
     paths = (entry.path for entry in storage.entries(filesystem, place, recursive=True) if entry.is_file)
     return [path for path in paths if _kind(path) and not _is_hidden(path.removeprefix(place))]

@@ -41,8 +41,8 @@ def _equal_line(difference: VersionChanges) -> str:
 
 
 def _block(name: str, texts: Sequence[str]) -> Iterator[str]:
-    shown = list(texts[:_MOST_LINES]) + ([f"and {len(texts) - _MOST_LINES:,} more"] if len(texts) > _MOST_LINES else [])
-    for place, text in enumerate(shown):
+    lines = list(texts[:_MOST_LINES]) + ([f"and {len(texts) - _MOST_LINES:,} more"] if len(texts) > _MOST_LINES else [])
+    for place, text in enumerate(lines):
         yield f"{name if not place else '':{_WIDTH}}{text}".rstrip()
 
 
@@ -56,11 +56,11 @@ def _row_lines(difference: VersionChanges) -> Iterator[str]:
     if changes is None:
         return
     columns = ("before", "now", "added", "removed", "changed", "moved")
-    shown = [name for name in columns if any(getattr(rows, name) is not None for rows in changes.by_split.values())]
+    numbers = [name for name in columns if any(getattr(rows, name) is not None for rows in changes.by_split.values())]
     if changes.basis == "encoded rows":
-        shown.remove("changed")
-    cells = [[f"{getattr(rows, name):,}" for name in shown] for rows in changes.by_split.values()]
-    titles = ["A" if name == "before" else "B" if name == "now" else name for name in shown]
+        numbers.remove("changed")
+    cells = [[f"{getattr(rows, name):,}" for name in numbers] for rows in changes.by_split.values()]
+    titles = ["A" if name == "before" else "B" if name == "now" else name for name in numbers]
     widths = [max(map(len, column)) for column in zip(titles, *cells, strict=True)]
     for name, line in zip(("", *changes.by_split), [titles, *cells], strict=True):
         yield f"{name:10}" + "  ".join(f"{cell:>{width}}" for cell, width in zip(line, widths, strict=True))
