@@ -150,7 +150,7 @@ def _check_drift(config: Config, attempt: Attempt, written: WrittenAttempt) -> N
     """Raises QualityError if the rows are too far from those of the previous version."""
     from pipelines.lifecycle.diff.gate import check_drift  # noqa: PLC0415, SciPy takes time, and only who sets limits needs it
 
-    check_drift(config, Version(attempt.filesystem, attempt.root, written.manifest, tuple(written.report.row_groups)))
+    check_drift(config, Version(attempt.filesystem, attempt.root, written.manifest, written.report.row_groups))
 
 
 def _survey(manifest: Manifest, sources: Sources, written: WrittenAttempt, stages: Stages) -> Survey:
