@@ -14,6 +14,7 @@ The way of the data:
 7. `tracking`    records each run in MLflow.
 8. `serving`     is all about a finished model: it takes raw rows, in batches and over HTTP, in the registry, and as exports.
 9. `report`      draws figures and writes pages from what runs leave behind.
+10. `lifecycle`  is about versions and models after they are made, such as what changed between two versions.
 
 `applications`, `formats` and `exports` are slices on top of all this, a folder each: trees, language models, detection, forecasts and
 more; Excel, SQLite and others; targets of exports beside ONNX. No room names one.

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from pipelines.init.draft import Draft
     from pipelines.launch.cross_validation import CrossValidation
     from pipelines.launch.training_run import Result
+    from pipelines.lifecycle.diff.comparison import VersionChanges
     from pipelines.lifecycle.statements.attest import Attestation
     from pipelines.lifecycle.statements.checks import PartCheck
     from pipelines.lifecycle.statements.verification import Verification
@@ -248,6 +249,38 @@ def report(uri: str, *run_ids: str) -> HtmlPage:
     from pipelines.runtime.notebook_html import HtmlPage
 
     return HtmlPage(report_page(uri, run_ids))
+
+
+def diff(
+    before: str,
+    now: Any = "",
+    output: str = "",
+    psi: float | None = None,
+    missing: float | None = None,
+    chance: float | None = None,
+) -> VersionChanges:
+    """Compare two dataset versions, or a version and raw rows, such as the input of predictions.
+
+    `before` is the folder of a version, or that of a dataset, whose newest version is taken, or a config's YAML file. `now` is another
+    version, the folder of `predict`, files of raw rows, or a frame of pandas, Polars or Arrow; without it, the last two versions of the
+    dataset are compared. `output` is the file of a page to write. A column is named if it differs by more than `psi` (0.1) or `missing`
+    (0.01) and beyond `chance` (0.01). Raises DatasetError or SourceError if there is nothing to compare."""
+    from pipelines.lifecycle.diff import compare_paths as paths
+    from pipelines.lifecycle.diff.sides import are_predictions
+
+    limits = paths.read_limits({"psi": psi, "missing": missing, "chance": chance})
+    first = read_config(before).dataset.path if before.endswith((".yaml", ".yml")) else absolute_path(before, home())
+    if not isinstance(now, str):
+        from pipelines.notebook.frames import plain_table
+
+        compared = paths.compare_with_rows(first, plain_table(now), "the rows", limits)
+    elif now and are_predictions(second := absolute_path(now, home())):
+        compared = paths.compare_with_rows(first, open_predictions(second).to_table(), second, limits)
+    else:
+        compared = paths.compare_paths(first, now and absolute_path(now, home()), limits)
+    if output:
+        paths.write_page(compared, absolute_path(output, home()))
+    return compared.difference
 
 
 def open_loader(data: configs.Config | Version, split: str = "train", order: Order | None = None) -> Loader:

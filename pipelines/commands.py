@@ -223,6 +223,38 @@ def report(program: str, arguments: list[str]) -> None:
     print(write_report(report_arguments))
 
 
+def show_changes(program: str, arguments: list[str]) -> None:
+    """Say what changed between two dataset versions: exit code 0 if nothing did, 1 if something did, and more for an error."""
+    remaining, output_flag = split_output_flag(arguments)
+    parser = argparse.ArgumentParser(
+        program, description=show_changes.__doc__, allow_abbrev=False, epilog="--json prints all numbers, --quiet nothing"
+    )
+    parser.add_argument(
+        "before", metavar="A", help="the folder of a version, or of a dataset for its newest version; or a config's YAML file"
+    )
+    second = "another version, predictions, or raw rows in Parquet, CSV or JSON; by default, A's last two versions are compared"
+    parser.add_argument("now", metavar="B", nargs="?", default="", help=second)
+    parser.add_argument("--output", default="", metavar="FILE", help="an HTML page to write, with rows and charts")
+    limits = {
+        "psi": "population stability index from which a distribution differs (0.1)",
+        "missing": "difference of the shares of missing values (0.01)",
+        "chance": "probability that any column of equal distributions is named (0.01)",
+    }
+    for name, text in limits.items():
+        parser.add_argument(f"--{name}", type=float, metavar="NUMBER", help=text)
+    check_flags_once(("--output", *(f"--{name}" for name in limits)), remaining)
+    options = parser.parse_args(remaining)
+    log_to_stderr(logging.WARNING)
+    speak_as(output_flag)
+    from pipelines.api import diff
+    from pipelines.lifecycle.diff.terminal_text import describe_changes
+    from pipelines.runtime.progress import tell
+
+    difference = diff(options.before, options.now, options.output, **{name: getattr(options, name) for name in limits})
+    tell("result", describe_changes(difference), **difference.values(), page=options.output)
+    sys.exit(not difference.is_empty)
+
+
 def doctor(program: str, arguments: list[str]) -> None:
     """Examine this machine, and what a config needs: a line each, right or with its remedy."""
     config_arguments, output_flag = split_output_flag(arguments)
@@ -267,6 +299,7 @@ COMMANDS: dict[str, Command] = {
     "promote": promote,
     "predict": predict,
     "report": report,
+    "diff": show_changes,
     "doctor": doctor,
 }
 

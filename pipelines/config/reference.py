@@ -12,7 +12,7 @@ from pipelines.config.features.base import EncoderSettings
 from pipelines.config.help import one_line, setting_schemas, table_cell, value_words
 from pipelines.config.pipeline import Config
 from pipelines.config.serving import Endpoint, Export, Registry
-from pipelines.config.source.source import TABLES, Source, Table
+from pipelines.config.source.source import TABLES, DriftLimits, Source, Table
 from pipelines.config.source.table_settings import TableSettings
 from pipelines.config.tasks.base import TaskSettings
 from pipelines.config.tasks.functions import FunctionSettings
@@ -61,6 +61,7 @@ def _sections() -> list[str]:
         **{f"`source.tables.NAME` of format `{name}`": table for name, table in TABLES.by_name.items() if table is not Table},
         "`source.tables.NAME`, read by a class of your own": TableSettings,
         "`source.windows`": WindowSettings,
+        "`source.drift`": DriftLimits,
         "`dataset`": Dataset,
         "`dataset.split`, by shares": ByFraction,
         "`dataset.split`, by a column": ByColumn,

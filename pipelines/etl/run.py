@@ -127,6 +127,9 @@ def _commit_version(job: VersionJob, increment: Increment | None = None) -> Mani
         def work() -> Manifest:
             attempts.append(make(job.spark, config, sources, tables, job.warnings, attempt, stages, increment))
             check_unchanged(tables, job.before)
+            if config.source.drift:
+                with stages("drift"):
+                    _check_drift(config, attempt, attempts[0])
             with stages("commit"):
                 manifest, report = attempts[0].manifest.model_copy(update={"run_id": tracked.run_id}), attempts[0].report
                 return commit(filesystem, attempt.root, manifest, report.row_groups, report.quarantine, sources, report.side_files)
@@ -141,6 +144,13 @@ def _commit_version(job: VersionJob, increment: Increment | None = None) -> Mani
             signals.forget()
     stages.log_seconds()
     return manifest
+
+
+def _check_drift(config: Config, attempt: Attempt, written: WrittenAttempt) -> None:
+    """Raises QualityError if the rows are too far from those of the previous version."""
+    from pipelines.lifecycle.diff.gate import check_drift  # noqa: PLC0415, SciPy takes time, and only who sets limits needs it
+
+    check_drift(config, Version(attempt.filesystem, attempt.root, written.manifest, written.report.row_groups))
 
 
 def _survey(manifest: Manifest, sources: Sources, written: WrittenAttempt, stages: Stages) -> Survey:

@@ -1,4 +1,5 @@
 """The life of versions and models after they are made.
 
 1. `statements` are signed records of what a model or a version was made from, which others verify by making it again.
+2. `diff`       says what changed between two versions, or between a version and the input of predictions.
 """

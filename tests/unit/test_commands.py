@@ -12,9 +12,9 @@ import pytest
 from pipelines.commands import COMMANDS, main
 
 ROOT = Path(__file__).parents[2]
-NO_CONFIG = {"demo", "init"}
-"""Commands that take no config, and are no jobs."""
-JOBS = {file.stem for file in (ROOT / "jobs").glob("*.py")}
+NO_CONFIG = {"demo", "init", "diff"}
+"""Commands that take no config."""
+JOBS = {file.stem for file in (ROOT / "jobs").glob("*.py")} - NO_CONFIG
 
 
 @pytest.fixture(scope="module")

@@ -303,6 +303,23 @@ TRIED_ELSEWHERE: dict[str, tuple[str, str]] = {
     "without them, remove source.windows and its features": ("unit/test_init_series.py", "# what the assumption offers"),
     "longer training may help; raise": ("unit/test_trivial.py", "# it has levelled off"),
     "mend the data, or write a config by hand": ("integration/test_first_config.py", "# the remedies"),
+    "by more than source.drift allows, so that no version is made": ("integration/test_diff_etl.py", "# the remedy"),
+    **dict.fromkeys(
+        (
+            "must be at least 0{}; give another number",
+            "holds no dataset version; give the folder of a version",
+            "of a pipeline, and two are compared; name two versions",
+            "is no dataset version, and has no file of rows; give",
+            "it has {}: give a table with the columns of the query, or of the raw table",
+            "; save it anew as Parquet, CSV with a header or JSON Lines",
+            "; cast it where the table is written",
+        ),
+        ("unit/test_diff.py", "# the remedies"),
+    ),
+    **dict.fromkeys(
+        ("rows were not compared: a version has no keys", "has no keys, so that an altered row counts as one removed"),
+        ("integration/test_diff_etl.py", 'basis == "keys"'),
+    ),
     "holds no rows; give a path": ("integration/test_sources.py", "a path that holds rows is the remedy"),
     "plain Parquet is read with columns": ("integration/test_remedies_of_data.py", "is_encoded_by_etl"),
 }

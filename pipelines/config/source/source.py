@@ -127,6 +127,18 @@ TABLES = Kinds(TableSettings, "format", "lockstep.formats", "pipelines.config.so
 NamedTable = Annotated[SerializeAsAny[TableSettings], BeforeValidator(TABLES.parse)]
 
 
+class DriftLimits(Section):
+    """How far a column of the training split may be from the newest earlier version of the pipeline. A difference counts if it is above its
+    limit and beyond chance."""
+
+    psi: float = Field(0.25, ge=0)
+    """Maximum population stability index, over ten bins at the earlier version's quantiles, or its categories."""
+    missing: Fraction = 0.05
+    """Maximum difference between the shares of missing values."""
+    chance: Fraction = 0.01
+    """Probability that ETL fails although all columns have the same distributions as before."""
+
+
 class Source(Section):
     """Raw tables, and the Spark SQL query that turns them into rows."""
 
@@ -141,6 +153,9 @@ class Source(Section):
     max_quarantined: Fraction = 0.01
     """Maximum share of quarantined rows: malformed records among all records, and all quarantined rows among malformed records and rows
     of the query. If it is exceeded, no version is made."""
+    drift: DriftLimits | None = Field(None, exclude_if=lambda drift: drift is None)
+    """Limits of what may differ from the newest earlier version of the same pipeline in `dataset.path`; `{}` for the defaults. If one is
+    exceeded, no version is made. Without it, nothing is compared."""
 
     @field_validator("tables")
     @classmethod
@@ -158,10 +173,10 @@ class Source(Section):
 
     @property
     def excluded_from_identity(self) -> dict[str, Any]:
-        """Settings of tables that are no part of an identity, such as paths, and columns that are not added."""
+        """Settings that are no part of an identity: limits of drift, places of tables, and columns that are not added."""
         added = {name for name, table in self.tables.items() if getattr(table, "file_column", "")}
         hidden = {name: set(table.excluded_from_identity) for name, table in self.tables.items()}
-        return {"tables": {name: keys if name in added else keys | {"file_column"} for name, keys in hidden.items()}}
+        return {"drift": True, "tables": {name: keys if name in added else keys | {"file_column"} for name, keys in hidden.items()}}
 
     @property
     def sql(self) -> str:
