@@ -12,8 +12,10 @@ import pyarrow.parquet as pq
 
 from pipelines.config import Config
 from pipelines.data.loader.order import ORDER_VERSION, Epoch, Order
+from pipelines.data.versions import storage
 from pipelines.data.versions.manifest import RESTORE, SPLITS, content_digest
 from pipelines.data.versions.parts import RowGroup, row_group_digest
+from pipelines.data.versions.row_groups import collect_row_groups
 from pipelines.data.versions.versions import Version, open_version, versions
 from pipelines.errors import CorruptError, DatasetError
 from pipelines.lifecycle.statements.materials import Descriptor
@@ -73,13 +75,13 @@ def read_row_digests(version: Version) -> Version:
 
     Checksums that come with a version could be those of other rows; these digests are computed anew, from every value. Of a folder of
     plain Parquet they stay as they are. Raises CorruptError for a file that cannot be read."""
-    groups = tuple(_read_group(version, group) if group.checksum else group for group in version.row_groups)
+    groups = collect_row_groups(_read_group(version, group) if group.checksum else group for group in version.row_groups)
     digest = content_digest(version.manifest.encoders, groups)
     return replace(version, row_groups=groups, manifest=version.manifest.model_copy(update={"digest": digest}))
 
 
 def _read_group(version: Version, group: RowGroup) -> RowGroup:
-    path = f"{version.root}/{group.file}"
+    path = storage.part_path(version.root, group.file)
     try:
         with version.filesystem.open_input_file(path) as source, pq.ParquetFile(source) as parquet:
             table = parquet.read_row_group(group.index, columns=[column.name for column in version.columns], use_threads=False)
