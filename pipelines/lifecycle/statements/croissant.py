@@ -63,7 +63,7 @@ def croissant(version: Version) -> dict[str, Any]:
         files = list(dict.fromkeys(group.file for group in version.split_row_groups(split)))
         if not files:
             continue
-        paths = [f"{folder}/{file}" for file in files]
+        paths = [storage.part_path(folder, file) for file in files]
         distribution += [_file_object(version, file, path) for file, path in zip(files, paths, strict=True)]
         file_set = {"@type": "cr:FileSet", "@id": f"{split}-files", "name": f"{split}-files", "encodingFormat": _PARQUET, "includes": paths}
         distribution.append(file_set)
@@ -92,9 +92,10 @@ def write_croissant(version: Version) -> str:
 
 
 def _file_object(version: Version, file: str, path: str) -> dict[str, Any]:
-    content = storage.read(version.filesystem, f"{version.root}/{file}")
+    place = storage.part_path(version.root, file)
+    content = storage.read(version.filesystem, place)
     if content is None:
-        raise CorruptError(f"{version.root}/{file} is gone; {RESTORE}")
+        raise CorruptError(f"{place} is gone; {RESTORE}")
     return {
         "@type": "cr:FileObject",
         "@id": path,
