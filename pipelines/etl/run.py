@@ -20,6 +20,7 @@ from pipelines.data.versions.commit import Attempt, commit, read_manifest, remov
 from pipelines.data.versions.data_profile import Page, Survey
 from pipelines.data.versions.manifest import Manifest
 from pipelines.data.versions.raw_inputs import Sources
+from pipelines.data.versions.row_groups import collect_row_groups
 from pipelines.data.versions.versions import Version, confirm, open_version
 from pipelines.errors import ConfigError, DatasetError
 from pipelines.etl.identity import check_unchanged, collect_sources, encoding_distributions, version_name
@@ -150,7 +151,7 @@ def _check_drift(config: Config, attempt: Attempt, written: WrittenAttempt) -> N
     """Raises QualityError if the rows are too far from those of the previous version."""
     from pipelines.lifecycle.diff.gate import check_drift  # noqa: PLC0415, SciPy takes time, and only who sets limits needs it
 
-    check_drift(config, Version(attempt.filesystem, attempt.root, written.manifest, written.report.row_groups))
+    check_drift(config, Version(attempt.filesystem, attempt.root, written.manifest, collect_row_groups(written.report.row_groups)))
 
 
 def _survey(manifest: Manifest, sources: Sources, written: WrittenAttempt, stages: Stages) -> Survey:
