@@ -25,6 +25,11 @@ class HuggingfaceDataset(ArrowTable[HuggingfaceDatasetTable]):
     def reader(self) -> ShardReader:
         return ShardReader({shard.file.path: shard.split for shard in self.shards if shard.split}, self.settings.split_column)
 
+    @property
+    def _has_names(self) -> bool:
+        """Whether a row has the name of its split."""
+        return any(shard.split for shard in self.shards)
+
     def state(self) -> Sequence[SourceFile]:
         return stats([shard.file for shard in find_shards(self.settings.paths)])
 

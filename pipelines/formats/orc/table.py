@@ -20,7 +20,7 @@ class Orc(SparkFiles):
         reader = self.reader(spark)
         if self.settings.ddl:
             reader = reader.schema(parse_schema(self.name, self.settings.ddl))
-        return reader.load(list(self.settings.paths))
+        return reader.load(list(self.load_paths or self.settings.paths))
 
     def rows(self, spark: SparkSession) -> Rows:
         rows = self.empty(spark)
