@@ -74,7 +74,7 @@ def table_file_errors(path: str) -> Iterator[None]:
         ) from error
 
 
-def open_table(settings: IcebergTable) -> OpenTable:
+def open_iceberg(settings: IcebergTable) -> OpenTable:
     """The table's metadata, and what opens its files. Raises SourceError if there is no such table, or none that is read."""
     return _open_of_catalog(settings) if settings.catalog else open_path(settings.path)
 

@@ -15,7 +15,7 @@ from pipelines.errors import SourceError
 from pipelines.formats.iceberg.columns import NANOSECONDS, check_letter_case, field_path, spark_ddl
 from pipelines.formats.iceberg.data_files import DataFileReader
 from pipelines.formats.iceberg.manifests import Entry, live_entries
-from pipelines.formats.iceberg.opening import OpenTable, Place, open_table
+from pipelines.formats.iceberg.opening import OpenTable, Place, open_iceberg
 from pipelines.formats.iceberg.parquet_files import TableFiles
 from pipelines.formats.iceberg.planning import ScanPlan, plan_files, split_by_content
 from pipelines.formats.iceberg.settings import IcebergTable
@@ -97,7 +97,7 @@ class TableSnapshot:
 
 def choose_snapshot(settings: IcebergTable) -> TableSnapshot:
     """The snapshot that the settings name; the current one, if they name none. Raises SourceError if there is no such snapshot."""
-    table = open_table(settings)
+    table = open_iceberg(settings)
     return make_snapshot(table, _find_snapshot(table.metadata, settings), settings.place)
 
 
@@ -119,9 +119,9 @@ def _find_snapshot(metadata: TableMetadata, settings: IcebergTable) -> Snapshot:
         named = metadata.snapshot_by_id(settings.snapshot)
         if named is None:
             recent = sorted(metadata.snapshots, key=lambda snapshot: -snapshot.timestamp_ms)[:_MOST_NAMED]
-            known = name_list([str(snapshot.snapshot_id) for snapshot in recent]) or "none"
+            newest_ids = name_list([str(snapshot.snapshot_id) for snapshot in recent]) or "none"
             raise SourceError(
-                f"{settings.place} has no snapshot {settings.snapshot}: it expired, or is of another table; name one, as {known}"
+                f"{settings.place} has no snapshot {settings.snapshot}: it expired, or is of another table; name one, as {newest_ids}"
             )
         return named
     if name := settings.branch or settings.tag:
