@@ -62,7 +62,7 @@ def check_fit(parent: Version, attempt: Attempt, report: Report) -> None:
     new_rows = Version(attempt.filesystem, attempt.root, parent.manifest.model_copy(update={"parent": parent.manifest.version}), groups)
     findings = compare_columns(parent, new_rows, Limits(psi=REFIT_PSI, missing=REFIT_MISSING)).findings
     if findings:
-        raise NoIncrementError(f"dataset.refit is drift, and {findings[0].text}")
+        raise NoIncrementError(f"dataset.refit is drift, and the rows that came have in {findings[0].column} {findings[0].text}")
 
 
 def rewrite_parts(
