@@ -41,6 +41,10 @@ _BLENDED: dict[str, Any] = {
 }
 CASES: dict[str, tuple[dict[str, Any], tuple[dict[str, Any], ...]]] = {
     "{} is {}, but it is a number; write {} if that is meant": ({"train.epochs": True}, ({"train.epochs": 1},)),
+    "which rows are of one thing; set key": (
+        {"dataset.newest": "age", "dataset.key": []},
+        ({"dataset.key": ["age"]}, {"dataset.newest": ""}),
+    ),
     "and an epoch's last step may have an odd one; set it to drop": (
         {**_BLENDED, "train.remainder": "keep"},
         ({"train.remainder": "drop"},),

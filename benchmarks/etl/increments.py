@@ -34,7 +34,7 @@ KEY = "id"
 MIB = 2**20
 
 
-def keyed_rows(first: int, file: int, rows: int) -> pa.Table:
+def rows_with_key(first: int, file: int, rows: int) -> pa.Table:
     """Rows of a file, with keys from `first` on."""
     table = _rows(first + file, rows)
     start = first + file * ROWS_PER_FILE
@@ -43,20 +43,20 @@ def keyed_rows(first: int, file: int, rows: int) -> pa.Table:
 
 def arrive(folder: Path, first: int, rows: int, kind: str) -> None:
     """Write rows with keys from `first` on into the table's folder."""
-    make = partial(keyed_rows, first)
+    make = partial(rows_with_key, first)
     make.__name__ = f"_from_{first}_rows"  # type: ignore[attr-defined]
     files = generate(folder, rows, kind, make)
     for file in sorted(files.iterdir()):
         os.link(file, folder / "raw" / f"{first:012}-{file.name}")
 
 
-def timed(make: Callable[[], Manifest]) -> tuple[Manifest, float]:
+def measure_seconds(make: Callable[[], Manifest]) -> tuple[Manifest, float]:
     start = time.perf_counter()
     manifest = make()
     return manifest, time.perf_counter() - start
 
 
-def with_key(settings: Config, path: Path, is_stateless: bool = False) -> Config:
+def add_key(settings: Config, path: Path, is_stateless: bool = False) -> Config:
     """The config of a keyed table, its versions in the folder `path`; with encoders that have no state, if so."""
     values = settings.model_dump(mode="json", exclude_unset=True)
     table = values["source"]["tables"]["raw"]
@@ -85,20 +85,20 @@ def measure(arguments: argparse.Namespace, folder: Path, is_stateless: bool = Fa
     shutil.rmtree(folder / "raw", ignore_errors=True)
     (folder / "raw").mkdir(parents=True)
     settings = config(folder / "raw", arguments.format, folder)
-    grown, full = (with_key(settings, folder / name, is_stateless) for name in ("grown", "full"))
+    grown, full = (add_key(settings, folder / name, is_stateless) for name in ("grown", "full"))
     for path in (grown.dataset.path, full.dataset.path):
         shutil.rmtree(path, ignore_errors=True)
     arrive(folder, 0, arguments.rows, arguments.format)
     run(grown)
     table: list[Row] = []
-    came, cores = int(arguments.rows * arguments.share), len(os.sched_getaffinity(0))
+    new_rows, cores = int(arguments.rows * arguments.share), len(os.sched_getaffinity(0))
     for night in range(1, arguments.nights + 1):
-        arrive(folder, arguments.rows + night * ROWS_PER_FILE, came, arguments.format)
-        manifest, seconds = timed(partial(run, grown, parent_name="previous"))
+        arrive(folder, arguments.rows + night * ROWS_PER_FILE, new_rows, arguments.format)
+        manifest, seconds = measure_seconds(partial(run, grown, parent_name="previous"))
         row: Row = {"night": night, "seconds": seconds, "MiB written": written_bytes(grown, manifest) / MIB}
         if night in (1, arguments.nights):
-            in_full, full_seconds = timed(partial(run, full))
-            share = written_bytes(full, in_full) * came / (arguments.rows + night * came)
+            in_full, full_seconds = measure_seconds(partial(run, full))
+            share = written_bytes(full, in_full) * new_rows / (arguments.rows + night * new_rows)
             row |= {"of full": seconds / full_seconds, "of the rows' bytes": row["MiB written"] * MIB / share}
             row["loader / full"] = rate(grown, cores) / rate(full, cores)
         table.append(row)

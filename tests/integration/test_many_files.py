@@ -63,15 +63,15 @@ def test_a_folder_that_is_gone_holds_nothing_and_without_a_session_the_driver_li
 
 
 def test_checksums_of_tasks_are_those_of_the_driver(spark: SparkSession, tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = files.find(str(tree))
-    expected = [(file.path, file.bytes, f"sha256:{sha256(Path(file.path).read_bytes()).hexdigest()}") for file in found]
-    on_driver = checksums(spark, found)
+    listing = files.find(str(tree))
+    expected = [(file.path, file.bytes, f"sha256:{sha256(Path(file.path).read_bytes()).hexdigest()}") for file in listing]
+    on_driver = checksums(spark, listing)
     monkeypatch.setattr(file_table, "DRIVER_BYTES", 0)
     monkeypatch.setattr(base, "CLOSURE_BYTES", 0)
-    for listed in (on_driver, checksums(spark, found)):
+    for listed in (on_driver, checksums(spark, listing)):
         assert [(file.path, file.bytes, file.checksum) for file in listed] == expected
-    assert [file.path for file in stats(found)] == [file.path for file in found]
-    assert len({file.checksum for file in stats(found)}) > 1
+    assert [file.path for file in stats(listing)] == [file.path for file in listing]
+    assert len({file.checksum for file in stats(listing)}) > 1
 
 
 @pytest.mark.parametrize("closure_bytes", [0, 2**20])

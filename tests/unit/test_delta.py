@@ -235,8 +235,8 @@ def config_values(table: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_a_relative_path_starts_where_others_do() -> None:
-    config = with_absolute_paths(parse(config_values({"format": "delta", "path": "t", "version": 3}), "x.yaml"), Path("/home/me"))
-    assert config.source.tables["t"].model_dump() == {"format": "delta", "path": "/home/me/t", "version": 3}
+    config = with_absolute_paths(parse(config_values({"format": "delta", "path": "t", "version": 3}), "x.yaml"), Path("/lake/me"))
+    assert config.source.tables["t"].model_dump() == {"format": "delta", "path": "/lake/me/t", "version": 3}
     assert config.data_identity["source"]["tables"]["t"] == {"format": "delta", "version": 3}
 
 

@@ -48,6 +48,9 @@ CASES = {
 }
 IN_PLACE = (*remedy_cases.IN_PLACE, *remedies_of_data.IN_PLACE, *remedies_of_training.IN_PLACE)
 TRIED_ELSEWHERE: dict[str, tuple[str, str]] = {
+    "name a version of this config, or": ("integration/test_increments.py", "run(settings, parent_name=first.version) == second"),
+    "or run without --from": ("integration/test_increments.py", 'assert run(settings).parent == ""'),
+    "give a column of dates, timestamps or whole numbers": ("integration/test_increments.py", 'newest="seen_on"'),
     "is given beside --statement, which names its own run; leave it out": ("unit/test_statements.py", "names its own run; leave it out"),
     "; name the file of a private key, and one to write": ("unit/test_statements.py", "name the file of a private key, and one to write"),
     "; mend it, or uninstall its package": ("unit/test_slices.py", '"def print(): ...")  # mended'),
@@ -325,6 +328,14 @@ TRIED_ELSEWHERE: dict[str, tuple[str, str]] = {
 }
 MOST_WAITING = 2
 TRIED_BY = {
+    **{
+        str(path.relative_to(remedies.ROOT)): "unit/test_delta.py and unit/test_delta_values.py"
+        for path in remedies.ROOT.glob("pipelines/formats/delta/*.py")
+    },
+    **{
+        str(path.relative_to(remedies.ROOT)): "integration/test_spark_source.py"
+        for path in remedies.ROOT.glob("pipelines/formats/spark_source/*.py")
+    },
     **dict.fromkeys(
         (
             f"pipelines/formats/postgres/{name}.py"

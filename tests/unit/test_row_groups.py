@@ -55,7 +55,7 @@ def some_groups(count: int, seed: int = 0, group_count: int = 3) -> list[RowGrou
     ]
 
 
-def shuffled(groups: list[RowGroup]) -> list[RowGroup]:
+def in_other_order(groups: list[RowGroup]) -> list[RowGroup]:
     return random.Random(1).sample(groups, len(groups))
 
 
@@ -216,10 +216,10 @@ def test_p6_summaries_of_source_files_are_those_of_single_ones(paths: list[str],
         assert (summary.files, summary.bytes, summary.digest) == (len(files), sum(file.bytes for file in files), digest.hexdigest())
         checksum_of_list = write_sources(LOCAL, str(tmp_path / "sources.parquet"), {"t": sources["t"], "u": files[:1]})
         listed = read_sources(LOCAL, str(tmp_path / "sources.parquet"), checksum_of_list)
-        assert listed == {name: tuple(some) for name, some in (("t", files), ("u", files[:1])) if some}
+        assert listed == {name: tuple(part) for name, part in (("t", files), ("u", files[:1])) if part}
     assert list(columns) == files and columns == tuple(files) and columns == collect_files(files) and len(columns) == len(files)
     assert list(columns[1:]) == files[1:] and [columns[number] for number in range(len(files))] == files
-    assert list(columns.sorted_checksums()) == sorted(file.checksum for file in files)
+    assert list(columns.checksums_in_order()) == sorted(file.checksum for file in files)
     assert (columns == files[1:]) == (not files) and columns != [*files, SourceFile("/raw/c", 1, "")]
 
 

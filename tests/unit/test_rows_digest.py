@@ -37,7 +37,7 @@ def test_it_is_the_sum_of_the_hashes_of_the_rows_bytes() -> None:
 
 
 @given(st.permutations(range(40)), st.integers(0, 40))
-def test_order_and_parts_do_not_count(order: list[int], cut: int) -> None:
+def test_p9_order_and_parts_do_not_count(order: list[int], cut: int) -> None:
     rows = take(values(40), np.arange(40))
     parts = [take(rows, np.array(order[:cut], int)), take(rows, np.array(order[cut:], int))]
     assert rows_digest(sum(sum_row_hashes(COLUMNS, part) for part in parts)) == rows_digest(sum_row_hashes(COLUMNS, rows))

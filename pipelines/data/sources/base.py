@@ -76,7 +76,7 @@ class RawTable(ABC, Generic[Settings]):
 
     def identity_lines(self, files: Sequence[SourceFile], statements: Collection[str]) -> Iterator[str]:
         """The part of the identity, `files`, that names a version: all that rows can contain. `statements` are query and expectations."""
-        yield from collect_files(files).sorted_checksums()
+        yield from collect_files(files).checksums_in_order()
 
     def reader_failed(self, error: Exception) -> bool:
         """Whether this format's reader raised Spark's error, judged by the stack trace."""

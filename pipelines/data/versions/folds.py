@@ -63,26 +63,26 @@ class FoldRowGroups(RowGroups):
         stored_rows, folds = int(self.stored_rows[number]), self._folds[values["split"]]
         return FoldRowGroup(**values, rows_in_file=stored_rows, fold_column=self._fold_column, folds=folds)
 
-    def _like(self, own: pa.Table) -> "FoldRowGroups":
-        return FoldRowGroups(Columns(self.columns.parts, own), self._fold_column, self._folds)
+    def _like(self, group_columns: pa.Table) -> "FoldRowGroups":
+        return FoldRowGroups(Columns(self.columns.parts, group_columns), self._fold_column, self._folds)
 
 
 def select_row_groups(
     groups: RowGroups, fold_column: str, folds: Mapping[str, tuple[int, ...]], rows: Mapping[str, np.ndarray]
 ) -> FoldRowGroups:
     """For each split those row groups that have rows of its folds. `rows` are those of each row group, by split, shape (row groups,)."""
-    parts, own = [], []
+    parts, group_columns = [], []
     names = groups.columns.parts.column_names
     for number, split in enumerate(folds):
         stored = groups.columns
         parts.append(stored.parts.set_column(names.index("split"), "split", pa.array([split] * len(stored.parts), pa.string())))
-        places = as_arrow(as_numpy(stored.own["place"]) + np.int32(number * len(stored.parts)))
-        columns = dict(zip(stored.own.column_names, stored.own.columns, strict=True))
-        columns |= {"place": places, "rows": as_arrow(rows[split].astype(np.int64)), "stored_rows": stored.own["rows"]}
+        places = as_arrow(as_numpy(stored.group_columns["place"]) + np.int32(number * len(stored.parts)))
+        columns = dict(zip(stored.group_columns.column_names, stored.group_columns.columns, strict=True))
+        columns |= {"place": places, "rows": as_arrow(rows[split].astype(np.int64)), "stored_rows": stored.group_columns["rows"]}
         of_split = pa.table(columns)
-        own.append(of_split if (rows[split] > 0).all() else of_split.filter(pa.array(rows[split] > 0)))
+        group_columns.append(of_split if (rows[split] > 0).all() else of_split.filter(pa.array(rows[split] > 0)))
     selection = groups, fold_column, folds, {split: counts.astype(np.int32) for split, counts in rows.items()}
-    return FoldRowGroups(Columns(pa.concat_tables(parts), pa.concat_tables(own)), fold_column, folds, selection)
+    return FoldRowGroups(Columns(pa.concat_tables(parts), pa.concat_tables(group_columns)), fold_column, folds, selection)
 
 
 def fold_splits(folds: int, fold: int) -> dict[str, tuple[int, ...]]:

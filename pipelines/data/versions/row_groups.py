@@ -21,7 +21,7 @@ PICKLED_BYTES = 2**20
 """Columns up to this size travel in a pickle. Larger ones are read again from their file, by whoever unpickles them."""
 PART_COLUMNS = ("split", "part", "file", "footer_offset", "footer_checksum")
 """Columns that the row groups of a file have in common."""
-_OWN = tuple(name for name in ROW_GROUPS.names if name not in PART_COLUMNS)
+_GROUP_COLUMNS = tuple(name for name in ROW_GROUPS.names if name not in PART_COLUMNS)
 _HEX = ("checksum", "digest")
 _DIGITS = np.frombuffer(b"0123456789abcdef", np.uint8)
 _TWO_DIGITS = np.stack([np.repeat(_DIGITS, 16), np.tile(_DIGITS, 16)], axis=1).reshape(-1).view(np.uint16)
@@ -35,13 +35,13 @@ _VALUES[_DIGITS] = np.arange(16)
 class Columns:
     parts: pa.Table
     """One row for each file, or for each run of row groups of one: the columns of ROW_GROUPS that they have in common."""
-    own: pa.Table
+    group_columns: pa.Table
     """One row for each row group: `place`, its row in `parts` as int32, and the other columns. Checksums and digests are bytes, unless one
     is not of hexadecimal digits."""
 
     @property
     def nbytes(self) -> int:
-        return int(self.parts.nbytes + self.own.nbytes)
+        return int(self.parts.nbytes + self.group_columns.nbytes)
 
 
 def compact(batches: Iterable[pa.RecordBatch], rows: int) -> Columns:
@@ -49,7 +49,7 @@ def compact(batches: Iterable[pa.RecordBatch], rows: int) -> Columns:
     holds at most is little more than what it keeps."""
     parts: list[pa.RecordBatch] = []
     place = np.empty(rows, np.int32)
-    numbers = {name: np.empty(rows, np.int64) for name in _OWN if name not in _HEX}
+    numbers = {name: np.empty(rows, np.int64) for name in _GROUP_COLUMNS if name not in _HEX}
     texts = {name: _HexTexts(rows) for name in _HEX}
     start = count = 0
     for batch in batches:
@@ -61,9 +61,11 @@ def compact(batches: Iterable[pa.RecordBatch], rows: int) -> Columns:
         for name, column in texts.items():
             column.append(batch[name])
         start, count = end, count + int(begins.sum())
-    own = {"place": as_arrow(place)} | {name: texts[name].column() if name in _HEX else as_arrow(numbers[name]) for name in _OWN}
+    group_columns = {"place": as_arrow(place)} | {
+        name: texts[name].column() if name in _HEX else as_arrow(numbers[name]) for name in _GROUP_COLUMNS
+    }
     schema = pa.schema([ROW_GROUPS.field(name) for name in PART_COLUMNS])
-    return Columns(pa.Table.from_batches(parts, schema), pa.table(own))
+    return Columns(pa.Table.from_batches(parts, schema), pa.table(group_columns))
 
 
 class _HexTexts:
@@ -142,7 +144,7 @@ class RowGroups(Sequence[RowGroup]):
         is_in_split = as_numpy(pc.equal(self.columns.parts["split"], text_scalar(split)).cast(pa.uint8())).astype(bool)[place]
         first, count = int(is_in_split.argmax()) if len(place) else 0, int(is_in_split.sum())
         if is_in_split[first : first + count].all():  # as ETL writes them: they share the memory of all
-            selected = self._like(self.columns.own.slice(first, count))
+            selected = self._like(self.columns.group_columns.slice(first, count))
         else:
             selected = self._take(np.flatnonzero(is_in_split))
         if selected._is_ordered():
@@ -152,17 +154,18 @@ class RowGroups(Sequence[RowGroup]):
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The row groups as batches of ROW_GROUPS."""
         for start in range(0, len(self), BATCH_ROWS):
-            own = self.columns.own.slice(start, BATCH_ROWS).combine_chunks()
-            place = as_numpy(own["place"])
+            group_columns = self.columns.group_columns.slice(start, BATCH_ROWS).combine_chunks()
+            place = as_numpy(group_columns["place"])
             first, last = int(place.min()), int(place.max())
             parts = self.columns.parts.slice(first, last - first + 1).take(as_arrow(place - np.int32(first))).combine_chunks()
             columns = [
-                _only_chunk(parts[name]) if name in PART_COLUMNS else _hex_texts(_only_chunk(own[name])) for name in ROW_GROUPS.names
+                _only_chunk(parts[name]) if name in PART_COLUMNS else _hex_texts(_only_chunk(group_columns[name]))
+                for name in ROW_GROUPS.names
             ]
             yield pa.RecordBatch.from_arrays(columns, schema=ROW_GROUPS)
 
     def __len__(self) -> int:
-        return int(self.columns.own.num_rows)
+        return int(self.columns.group_columns.num_rows)
 
     @overload
     def __getitem__(self, number: int) -> RowGroup: ...
@@ -175,13 +178,15 @@ class RowGroups(Sequence[RowGroup]):
             start, stop, step = number.indices(len(self))
             if step != 1:
                 return self._take(np.arange(start, stop, step))
-            return self._like(self.columns.own.slice(start, max(stop - start, 0)))
+            return self._like(self.columns.group_columns.slice(start, max(stop - start, 0)))
         if not -len(self) <= number < len(self):
             raise IndexError(f"row group {number} of {len(self)}")
         number = number % len(self)
-        parts, own = self.columns.parts, self.columns.own
-        place = own["place"][number].as_py()
-        values = {name: parts[name][place].as_py() for name in PART_COLUMNS} | {name: own[name][number].as_py() for name in _OWN}
+        parts, group_columns = self.columns.parts, self.columns.group_columns
+        place = group_columns["place"][number].as_py()
+        values = {name: parts[name][place].as_py() for name in PART_COLUMNS} | {
+            name: group_columns[name][number].as_py() for name in _GROUP_COLUMNS
+        }
         values |= {name: values[name].hex() for name in _HEX if isinstance(values[name], bytes)}
         return self._row_group(values, number)
 
@@ -202,25 +207,25 @@ class RowGroups(Sequence[RowGroup]):
         """The row group of this `number`, which has these values."""
         return RowGroup(**values)
 
-    def _like(self, own: pa.Table) -> Self:
-        """The row groups of these rows of `own`."""
-        return type(self)(Columns(self.columns.parts, own))
+    def _like(self, group_columns: pa.Table) -> Self:
+        """The row groups of these rows of `group_columns`."""
+        return type(self)(Columns(self.columns.parts, group_columns))
 
     def _take(self, numbers: np.ndarray) -> Self:
-        return self._like(self.columns.own.take(as_arrow(numbers)))
+        return self._like(self.columns.group_columns.take(as_arrow(numbers)))
 
     def _is_ordered(self) -> bool:
         """Whether they are in (part, index) order. Looks at one batch after the other: arrays of all would be the peak of a worker."""
         part_numbers = as_numpy(self.columns.parts["part"])
         for start in range(0, len(self), BATCH_ROWS):
-            own = self.columns.own.slice(start, BATCH_ROWS + 1)  # with the first one of the next batch
-            step, index_step = np.diff(part_numbers[as_numpy(own["place"])]), np.diff(as_numpy(own["index"]))
+            group_columns = self.columns.group_columns.slice(start, BATCH_ROWS + 1)  # with the first one of the next batch
+            step, index_step = np.diff(part_numbers[as_numpy(group_columns["place"])]), np.diff(as_numpy(group_columns["index"]))
             if not ((step > 0) | ((step == 0) & (index_step >= 0))).all():
                 return False
         return True
 
     def _numbers(self, name: str) -> np.ndarray:
-        return as_numpy(self.columns.own[name])
+        return as_numpy(self.columns.group_columns[name])
 
     def _distinct(self, name: str) -> list[Any]:
         """The different values of a column that the row groups of a file have in common."""

@@ -56,4 +56,4 @@ def read_keys(filesystem: FileSystem, root: str, groups: Sequence[RowGroup]) -> 
 def has_keys(filesystem: FileSystem, root: str, groups: Sequence[RowGroup]) -> bool:
     """Whether every part of the row groups has a file of keys: versions without `dataset.key` have none."""
     files = {storage.part_path(root, side_file(group.file, KEYS)) for group in groups}
-    return bool(files) and all(info.is_file for info in filesystem.get_file_info(sorted(files)))
+    return bool(files) and all(entry.is_file for entry in filesystem.get_file_info(sorted(files)))

@@ -42,7 +42,7 @@ class SourceFiles(Sequence[SourceFile]):
             return self.table
         return self.table.sort_by([(name, "ascending") for name in COLUMNS.names])
 
-    def sorted_checksums(self) -> Iterator[str]:
+    def checksums_in_order(self) -> Iterator[str]:
         """The checksums in ascending order."""
         for batch in self.table.select(["checksum"]).sort_by("checksum").to_batches(BATCH_ROWS):
             yield from batch["checksum"].to_pylist()

@@ -201,7 +201,7 @@ def read_stored_columns(
 def read_columns_by_file(
     filesystem: FileSystem, root: str, groups: Sequence[RowGroup], columns: Sequence[TensorColumn]
 ) -> Iterator[tuple[list[int], list[dict[str, np.ndarray]]]]:
-    """The same, file by file, for whoever keeps less than the values: the places in `groups`, and the columns of each."""
+    """The columns of stored rows, file by file, for whoever keeps less than the values: the places in `groups`, and the columns of each."""
     places_by_file: dict[str, list[int]] = {}
     for place, group in enumerate(groups):
         places_by_file.setdefault(group.file, []).append(place)

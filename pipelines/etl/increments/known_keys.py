@@ -41,10 +41,10 @@ class KeyComparison:
             return rows
         columns = [name for name in (ROW, CONTENT, NEWEST) if name in rows.columns]
         new = _first_of_each_key(accepted_rows(rows).select(*columns).toArrow().rename_columns(list(COLUMNS[: len(columns)])))
-        known = _known_keys(rows.sparkSession, new["row"].to_numpy(), self.parent)
-        if not len(known):
+        known_rows = _known_keys(rows.sparkSession, new["row"].to_numpy(), self.parent)
+        if not len(known_rows):
             return rows
-        joined = known.join(new, "row", right_suffix="_new", join_type="left outer")
+        joined = known_rows.join(new, "row", right_suffix="_new", join_type="left outer")
         new_wins = pa.array(_new_wins(joined))
         self.removals = _removals(self.parent, joined.filter(new_wins))
         losers = joined.filter(pc.invert(new_wins))["row"].unique().to_pylist()
@@ -75,18 +75,18 @@ def _new_wins(joined: pa.Table) -> np.ndarray:
 
 def _known_keys(spark: SparkSession, rows: np.ndarray, parent: Version) -> pa.Table:
     """The keys of the parent that are among `rows`, an int64 array of hashes, with their part and their place in it."""
-    wanted = spark.sparkContext.broadcast(np.unique(rows))
-    find = partial(_find_keys, wanted, parent.filesystem, parent.root)
+    new_hashes = spark.sparkContext.broadcast(np.unique(rows))
+    find = partial(_find_keys, new_hashes, parent.filesystem, parent.root)
     work = list(parent.groups_by_part().values()) if len(rows) else []
     columns = f"{', '.join(f'{name} long' for name in COLUMNS)}, part string, place long"
     return distribute(spark, work, find, columns).toArrow()
 
 
-def _find_keys(wanted: Broadcast, filesystem: FileSystem, root: str, groups: tuple[RowGroup, ...]) -> Iterator[pa.RecordBatch]:
+def _find_keys(new_hashes: Broadcast, filesystem: FileSystem, root: str, groups: tuple[RowGroup, ...]) -> Iterator[pa.RecordBatch]:
     for part, keys in read_keys(filesystem, root, groups):
         hashes = keys["row"].to_numpy()
-        place = np.minimum(np.searchsorted(wanted.value, hashes), len(wanted.value) - 1)
-        places = np.flatnonzero(wanted.value[place] == hashes)
+        place = np.minimum(np.searchsorted(new_hashes.value, hashes), len(new_hashes.value) - 1)
+        places = np.flatnonzero(new_hashes.value[place] == hashes)
         chosen = keys.take(pa.array(places))
         newest = chosen["newest"] if "newest" in chosen.column_names else pa.nulls(len(chosen), pa.int64())
         columns = [chosen["row"], chosen["content"], newest, pa.repeat(part, len(chosen)), pa.array(places)]

@@ -93,10 +93,10 @@ def _combine(node: JavaObject, inputs: Sequence[QueryGrowth]) -> QueryGrowth:
                 raise NoIncrementError("source.query unites new rows with rows of no table, which would come again")
             return QueryGrowth(skipped=frozenset().union(*(part.unchanged for part in unchanged)))
         case "Join":
-            left, right = inputs
-            growing, unchanged_side = ("left", right) if left.is_grown else ("right", left)
+            left_input, right_input = inputs
+            growing, unchanged_side = ("left", right_input) if left_input.is_grown else ("right", left_input)
             join = str(node.joinType().sql())
-            if (left.is_grown and right.is_grown) or growing not in _GROWING_SIDES.get(join, ()):
+            if (left_input.is_grown and right_input.is_grown) or growing not in _GROWING_SIDES.get(join, ()):
                 raise NoIncrementError(f"source.query has a {join} JOIN in which new rows may change earlier ones")
             return QueryGrowth(in_full=unchanged_side.unchanged)
         case name if name in _ROW_BY_ROW:

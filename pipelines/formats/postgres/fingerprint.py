@@ -50,9 +50,11 @@ class Fingerprint:
         return (self.rows, self.first, self.second) == (other.rows, other.first, other.second)
 
 
-def add(left: Fingerprint, right: Fingerprint) -> Fingerprint:
-    sums = ((left.first + right.first) % 2**64, (left.second + right.second) % 2**64)
-    return Fingerprint(left.rows + right.rows, left.bytes + right.bytes, *sums, _later(left.watermark, right.watermark))
+def add(first_rows: Fingerprint, other_rows: Fingerprint) -> Fingerprint:
+    sums = ((first_rows.first + other_rows.first) % 2**64, (first_rows.second + other_rows.second) % 2**64)
+    return Fingerprint(
+        first_rows.rows + other_rows.rows, first_rows.bytes + other_rows.bytes, *sums, _later(first_rows.watermark, other_rows.watermark)
+    )
 
 
 def subtract(all_rows: Fingerprint, part: Fingerprint) -> Fingerprint:
@@ -116,7 +118,7 @@ def _from_row(row: dict[str, str | int | None]) -> Fingerprint:
 
 
 def _sql(relation: Relation) -> str:
-    """The SELECT of a part, with its condition left open."""
+    """The SELECT of a part, with its condition first_rows open."""
     watermark = relation.watermark.identifier if relation.watermark else "NULL::int"
     rows = f"SELECT {row_text(relation.columns)} AS text, {watermark} AS watermark FROM {relation.source}"
     sums = [f"sum(hashtextextended(text, {seed}))::text AS {name}" for seed, name in enumerate(("first", "second"))]

@@ -223,5 +223,5 @@ def _differing_packages(names: Iterable[str], stated: Mapping[str, Descriptor], 
 
 
 def _list(names: list[str]) -> str:
-    shown = [re.sub(r"\s+", " ", name) for name in names[:_MOST_NAMES]]
-    return ", ".join(shown) + (f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else "")
+    first_names = [re.sub(r"\s+", " ", name) for name in names[:_MOST_NAMES]]
+    return ", ".join(first_names) + (f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else "")

@@ -114,7 +114,7 @@ def _find_distributions(requirements: tuple[str, ...]) -> dict[str, Distribution
     """The installed distributions that meet the requirements, and theirs, by normalized name."""
     installed: dict[str, Distribution] = {}
     queue = [(requirement, "") for requirement in requirements]
-    seen: set[tuple[str, str]] = set()
+    visited: set[tuple[str, str]] = set()
     while queue:
         text, extra = queue.pop()
         requirement = Requirement(text)
@@ -124,8 +124,8 @@ def _find_distributions(requirements: tuple[str, ...]) -> dict[str, Distribution
         with suppress(PackageNotFoundError):  # an optional one, or another platform's
             installed.setdefault(name, distribution(name))
             for inner in {"", *requirement.extras}:
-                if (name, inner) not in seen:
-                    seen.add((name, inner))
+                if (name, inner) not in visited:
+                    visited.add((name, inner))
                     queue += [(line, inner) for line in installed[name].requires or ()]
     return installed
 

@@ -87,17 +87,17 @@ class FileTable(RawTable[FileSettings]):
                 before[names[file], file.checksum] -= 1
             else:
                 unmatched.append(file)
-        left = Counter[str]()
+        unmatched_checksums = Counter[str]()
         for (_, checksum), count in before.items():
-            left[checksum] += count
+            unmatched_checksums[checksum] += count
         added = set()
         for file in unmatched:
-            if left[file.checksum] and not self._has_names:
-                left[file.checksum] -= 1
+            if unmatched_checksums[file.checksum] and not self._has_names:
+                unmatched_checksums[file.checksum] -= 1
             else:
                 added.add(_normal(file.path))
-        if gone := [file.path for file in earlier if left[file.checksum]]:
-            raise NoIncrementError(f"{gone[0]} is gone or altered since")
+        if missing := [file.path for file in earlier if unmatched_checksums[file.checksum]]:
+            raise NoIncrementError(f"{missing[0]} is gone or altered since")
         return added
 
     @property
@@ -124,7 +124,7 @@ class FileTable(RawTable[FileSettings]):
         """A line for each file, sorted: its checksum, its relative name if rows contain it, and the folders that make columns."""
         folders = {_normal(file.path): file.folders for file in self.files if file.folders}
         if not with_names and not folders:
-            return list(collect_files(files).sorted_checksums())
+            return list(collect_files(files).checksums_in_order())
         names = [self.relative_name(file.path) if with_names else "" for file in files]
         parts = [(file.checksum, name, folders.get(_normal(file.path), "")) for file, name in zip(files, names, strict=True)]
         return sorted(" ".join(filter(None, part)) for part in parts)
@@ -213,7 +213,7 @@ def lister(path: str) -> files.FolderLister:
 
 
 def _list_in_tasks(path: str, folders: list[str]) -> list[FileInfo] | None:
-    """What lies at any depth below the folders, listed in Spark's tasks; None if there is no session yet."""
+    """The entries at any depth below the folders, listed in Spark's tasks; None if there is no session yet."""
     spark = SparkSession.getActiveSession()
     if spark is None:
         return None
@@ -232,7 +232,7 @@ def _list_folders(work: tuple[str, list[str]]) -> Iterator[pa.RecordBatch]:
         for folder in folders:
             entries = filesystem.get_file_info(FileSelector(folder, allow_not_found=True, recursive=True))
             for start in range(0, len(entries), LISTED_AT_ONCE):
-                some = entries[start : start + LISTED_AT_ONCE]
-                columns = {"path": [entry.path for entry in some], "is_file": [entry.is_file for entry in some]}
-                columns |= {"bytes": [entry.size for entry in some], "modified": [entry.mtime_ns for entry in some]}
+                batch = entries[start : start + LISTED_AT_ONCE]
+                columns = {"path": [entry.path for entry in batch], "is_file": [entry.is_file for entry in batch]}
+                columns |= {"bytes": [entry.size for entry in batch], "modified": [entry.mtime_ns for entry in batch]}
                 yield pa.RecordBatch.from_pydict(columns, _ENTRIES)
