@@ -189,7 +189,7 @@ def test_a_changed_schema_and_a_parent_of_another_pipeline_are_errors(tmp_path: 
     with pytest.raises(DatasetError, match="holds no dataset version"):
         run(settings, parent_name="000000000000")
     arrive(tmp_path, 1, day(1).append_column("seats", pa.array(np.full(DAY, 2**40))))
-    with pytest.raises(SourceError, match="seats is int64, and was int32; cast it in source.query, or run without --from"):
+    with pytest.raises(SourceError, match=r"seats is int64, and was int32; cast it in source\.query, or run without --from"):
         run(settings, parent_name="previous")
     assert len(list((tmp_path / "data").iterdir())) == 1, "nothing is half made"
     assert run(settings).parent == ""

@@ -30,7 +30,7 @@ FAULTS = (
         *("P2", "pipelines/data/loader/batches.py", "slice(start, start + count), end)", "slice(0, count), end)"),
         "tests/unit/test_loader.py",
     ),
-    Fault("P2", "pipelines/data/versions/manifest.py", "balance.made + balance.inherited != in_parts", "balance.made + balance.inherited < in_parts", "tests/unit/test_balance.py"),
+    Fault("P2", "pipelines/data/versions/manifest.py", "balance.inherited != in_parts", "balance.inherited < in_parts", "tests/unit/test_balance.py"),
     Fault("P3", "pipelines/data/loader/order.py", "[0, window, shard, epoch]", "[0, window, 0, epoch]", "tests/unit/test_order.py"),
     Fault("P3", "pipelines/data/loader/loader.py", "* stride + start}", "* stride}", "tests/unit/test_draws.py tests/unit/test_loader.py"),
     Fault("P4", "pipelines/data/loader/loader.py", "0 if ended else self._step,", "self._step,", "tests/unit/test_loader.py"),
