@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from pipelines.init.draft import Draft
     from pipelines.launch.cross_validation import CrossValidation
     from pipelines.launch.training_run import Result
+    from pipelines.lifecycle.clean.cleaning import Cleaning, CleaningItem
     from pipelines.lifecycle.diff.comparison import VersionChanges
     from pipelines.lifecycle.statements.attest import Attestation
     from pipelines.lifecycle.statements.checks import PartCheck
@@ -281,6 +282,17 @@ def diff(
     if output:
         paths.write_page(compared, absolute_path(output, home()))
     return compared.difference
+
+
+@restored_signals("pipelines.lifecycle.clean.cleaning")
+def clean(config: configs.Config, yes: bool = False, tell_item: Callable[[CleaningItem], None] = lambda item: None) -> Cleaning:
+    """Say which versions of the config's dataset nobody needs, by `dataset.keep`, and which checkpoints of ended trainings; with `yes`,
+    remove them. `tell_item` is called with each as it is decided, or removed.
+
+    Raises TrackingError, and removes nothing, if MLflow cannot say which versions models and runs need."""
+    from pipelines.lifecycle.clean.cleaning import clean_dataset
+
+    return clean_dataset(config, yes, tell_item)
 
 
 def open_loader(data: configs.Config | Version, split: str = "train", order: Order | None = None) -> Loader:

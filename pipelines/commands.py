@@ -7,6 +7,7 @@ import argparse
 import logging
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -25,6 +26,7 @@ from pipelines.errors import ConfigError
 
 if TYPE_CHECKING:
     from pipelines.config import Config
+    from pipelines.lifecycle.clean.cleaning import CleaningItem
     from pipelines.lifecycle.statements.checks import PartCheck
 
 Command = Callable[[str, list[str]], None]
@@ -255,6 +257,26 @@ def show_changes(program: str, arguments: list[str]) -> None:
     sys.exit(not difference.is_empty)
 
 
+def remove_old_versions(program: str, arguments: list[str]) -> None:
+    """Remove dataset versions that nobody needs, by dataset.keep, and old checkpoints; without --yes, only say what would go."""
+    arguments, output_flag = split_output_flag(arguments)
+    flags = {"--yes": _SWITCH, "--dry-run": _SWITCH}
+    options, config = read_flags(program, "[--yes | --dry-run]", flags, arguments, logging.WARNING)
+    if options.yes and options.dry_run:
+        raise ConfigError("--yes and --dry-run are given; the first removes, and the second, which is the default, only says what would go")
+    speak_as(output_flag)
+    from pipelines.api import clean
+    from pipelines.lifecycle.clean.terminal_text import describe_cleaning, describe_item
+    from pipelines.runtime.progress import tell
+
+    def tell_item(item: "CleaningItem") -> None:
+        tell("item", describe_item(item, not options.yes), **asdict(item))
+
+    cleaning = clean(config, options.yes, tell_item)
+    removed = [item.name for item in cleaning.items if item.goes and item.kind == "version"]
+    tell("result", describe_cleaning(cleaning), dry_run=cleaning.is_dry_run, versions=removed, bytes=cleaning.bytes)
+
+
 def doctor(program: str, arguments: list[str]) -> None:
     """Examine this machine, and what a config needs: a line each, right or with its remedy."""
     config_arguments, output_flag = split_output_flag(arguments)
@@ -300,6 +322,7 @@ COMMANDS: dict[str, Command] = {
     "predict": predict,
     "report": report,
     "diff": show_changes,
+    "clean": remove_old_versions,
     "doctor": doctor,
 }
 

@@ -12,7 +12,8 @@
 7. `job_runs`   are the runs of an ETL and of a baseline.
 8. `system`     logs system metrics of each node, and the power of its processors.
 9. `history`    reads a finished training, and a run's curves, tags and files. `models` finds and downloads logged models and versions in
-                the registry, and logs the exported model of a run.
+                the registry, and logs the exported model of a run. `dataset_readers` finds the models and runs that need versions of a
+                dataset, and the trainings that have ended.
 """
 
 from pipelines.tracking.client import check_host, connect_early

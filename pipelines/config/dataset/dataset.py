@@ -3,7 +3,7 @@
 from datetime import date
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, PositiveInt, Tag, model_validator
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, NonNegativeFloat, PositiveInt, Tag, model_validator
 
 from pipelines.config.features import Feature, FeatureOrAuto
 from pipelines.config.features.base import AutoSettings, EncoderSettings, is_pattern
@@ -202,6 +202,16 @@ Split = Annotated[
 ]
 
 
+class Keep(Section):
+    """Which versions `jobs/clean.py` keeps. It removes a version that is neither among the newest nor young, unless a model, a run, another
+    version or a statement needs it; and checkpoints of runs that ended longer ago."""
+
+    versions: PositiveInt = 5
+    """Number of the newest versions that stay, whatever their age."""
+    days: NonNegativeFloat = 30.0
+    """Age in days up to which versions stay, however many they are: since ETL made or confirmed them."""
+
+
 class Dataset(Section):
     """The result of ETL: a folder of immutable versions."""
 
@@ -234,6 +244,8 @@ class Dataset(Section):
     """Approximate encoded size of a part file, in bytes."""
     row_group_bytes: PositiveInt = 16 * 2**20
     """Approximate decoded size of a row group, in bytes; a row group has 64 to 262,144 rows."""
+    keep: Keep = Keep()
+    """Which versions stay when old ones are removed. It is no part of a version's identity."""
 
     @model_validator(mode="after")
     def _patterns_are_features(self) -> "Dataset":

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pipelines.config import Config
 from pipelines.errors import ConfigError
+from pipelines.lifecycle.statements.attested_versions import mark_attested
 from pipelines.lifecycle.statements.bill_of_materials import bill_of_materials
 from pipelines.lifecycle.statements.croissant import write_croissant
 from pipelines.lifecycle.statements.envelope import Envelope, sign_values
@@ -46,6 +47,7 @@ def sign_statement(config: Config, key: str | Path, output: str | Path, run_id: 
         envelope = sign_values(statement_values(attested.parts, installed_versions([PROJECT])[PROJECT]), private)
         statement = parse_statement(envelope.payload, str(output))
         write_envelope(envelope, output)
+        mark_attested(attested.version, output)
         written = _write_documents(attested, statement, private, Path(documents)) if documents else ()
     return Attestation(statement, str(output), key_id(private.public_key()), written)
 
