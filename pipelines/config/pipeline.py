@@ -127,12 +127,12 @@ class Config(Section):
     @property
     def data_identity(self) -> dict[str, Any]:
         """Settings that determine a dataset version: `source` and `dataset` without paths, since checksums identify the files, and
-        without `max_share_error`, which changes no row.
+        without `max_share_error` and `refit`, which change no row.
 
         `etl.identity` adds the parts of paths that rows contain. Raises ConfigError if a file is not there whose content decides rows.
         """
         self.dataset.check_files()
-        excluded: dict[str, Any] = {"path": True, "max_share_error": True}
+        excluded: dict[str, Any] = {"path": True, "max_share_error": True, "refit": True}
         for section in ("features", "target", "passthrough"):
             columns = getattr(self.dataset, section)
             hidden = {name: set(settings.excluded_from_identity) for name, settings in columns.items() if settings.excluded_from_identity}

@@ -19,7 +19,7 @@ from pipelines.data.versions.manifest import SPLITS, FittedEncoder, Manifest, Se
 from pipelines.data.versions.raw_inputs import Sources
 from pipelines.data.versions.rewrite import RewrittenPart
 from pipelines.data.versions.source_files import collect_files
-from pipelines.etl.increments.inherit import inherit, rewrite_parts
+from pipelines.etl.increments.inherit import check_fit, inherit, rewrite_parts
 from pipelines.etl.increments.known_keys import key_columns
 from pipelines.etl.increments.plan import Increment, check_schema, resolve_dataset
 from pipelines.etl.judge import fit_columns, judge_and_summarize
@@ -97,7 +97,8 @@ def make(
     increment: Increment | None = None,
 ) -> WrittenAttempt:
     """Write the attempt's files. `warnings` are those of `analyse`. `tables` are the tables that the `sources` were computed from; of an
-    `increment`, its own are read. Raises the LockstepErrors of its stages."""
+    `increment`, its own are read. Raises the LockstepErrors of its stages, and NoIncrementError if its rows have
+    drifted so far that encoders are to be fitted anew."""
     tables = increment.tables if increment else tables
     with stages("read"), source_errors(config.source):
         queried = read_and_query(spark, config, sources, tables, attempt, warnings)
@@ -114,6 +115,8 @@ def make(
         job = WritingJob(attempt, fitted.encoders, parts, dataset.row_group_bytes, keys, allowed, raw_rows)
         written = write_parts(fitted.rows, job)
         rewritten = []
+        if increment and dataset.refit == "drift":
+            check_fit(increment.parent, attempt, written)
         if increment:
             rewritten = rewrite_parts(spark, increment.parent, increment.keys.removals, attempt, dataset.row_group_bytes)
     return _check_and_describe(config, queried, fitted, written, attempt, increment, rewritten)

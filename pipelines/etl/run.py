@@ -20,6 +20,7 @@ from pipelines.data.versions.commit import Attempt, commit, read_manifest, remov
 from pipelines.data.versions.data_profile import Page, Survey
 from pipelines.data.versions.manifest import Manifest
 from pipelines.data.versions.raw_inputs import Sources
+from pipelines.data.versions.row_groups import collect_row_groups
 from pipelines.data.versions.versions import Version, confirm, open_version
 from pipelines.errors import ConfigError, DatasetError
 from pipelines.etl.identity import check_unchanged, collect_sources, encoding_distributions, version_name
@@ -82,7 +83,7 @@ def _make_version(
                 increment = plan_increment(spark, config, tables, parent)
             return _commit_version(job, increment) if increment else _up_to_date(config, parent.filesystem, parent.root, parent.manifest)
         except NoIncrementError as reason:
-            log.warning("all rows are read, not only those that came after %s: %s", parent.manifest.version, reason)
+            _warn_of_full_read(parent, reason)
     return _commit_version(job)
 
 
@@ -114,43 +115,59 @@ def _up_to_date(config: Config, filesystem: FileSystem, root: str, manifest: Man
 
 def _commit_version(job: VersionJob, increment: Increment | None = None) -> Manifest:
     """Make a version of all rows, or of those of an increment, unless it exists."""
-    config, tables, sources, stages = job.config, job.tables, job.sources, job.stages
+    config = job.config
     filesystem, folder = storage.locate(config.dataset.path)
-    name = version_name(config, tables, sources, job.spark, increment.parent.digest if increment else "")
+    name = version_name(config, job.tables, job.sources, job.spark, increment.parent.digest if increment else "")
     attempt = Attempt(filesystem, f"{folder}/{name}", uuid4().hex[:8])
     if earlier := read_manifest(filesystem, attempt.root):
         return _up_to_date(config, filesystem, attempt.root, earlier)
     storage.check_creation(filesystem, folder)
     with tracking.etl_run(config, {tracking.SPARK_APPLICATION: str(job.spark.sparkContext.applicationId)}) as tracked:
-        attempts: list[WrittenAttempt] = []
+        try:
+            return _commit_attempt(job, attempt, increment, tracked)
+        except NoIncrementError as reason:
+            tracked.tag({"etl.outcome": f"no version: all rows are read after all, since {reason}"})
+            assert increment is not None, "only an increment raises it"
+            _warn_of_full_read(increment.parent, reason)
+    return _commit_version(job)
 
-        def work() -> Manifest:
-            attempts.append(make(job.spark, config, sources, tables, job.warnings, attempt, stages, increment))
-            check_unchanged(tables, job.before)
-            if config.source.drift:
-                with stages("drift"):
-                    _check_drift(config, attempt, attempts[0])
-            with stages("commit"):
-                manifest, report = attempts[0].manifest.model_copy(update={"run_id": tracked.run_id}), attempts[0].report
-                return commit(filesystem, attempt.root, manifest, report.row_groups, report.quarantine, sources, report.side_files)
 
-        with DeferredSignals() as signals:
-            manifest = _commit_or_clean_up(work, attempt, signals)
-            with suppress(SystemExit), signals.admitted():  # a signal skips the rest, but is no failure
-                with _errors_as_warnings(attempt.root):
-                    _sweep(attempt, folder)
-                _show_version(tracked, manifest, _survey(manifest, sources, attempts[0], stages), job.page, attempt.root)
-            mark_done()
-            signals.forget()
+def _commit_attempt(job: VersionJob, attempt: Attempt, increment: Increment | None, tracked: EtlRun) -> Manifest:
+    """Make and commit a version. Raises NoIncrementError if the rows of an increment show that all have to be read."""
+    config, tables, sources, stages, filesystem = job.config, job.tables, job.sources, job.stages, attempt.filesystem
+    attempts: list[WrittenAttempt] = []
+
+    def work() -> Manifest:
+        attempts.append(make(job.spark, config, sources, tables, job.warnings, attempt, stages, increment))
+        check_unchanged(tables, job.before)
+        if config.source.drift:
+            with stages("drift"):
+                _check_drift(config, attempt, attempts[0])
+        with stages("commit"):
+            manifest, report = attempts[0].manifest.model_copy(update={"run_id": tracked.run_id}), attempts[0].report
+            return commit(filesystem, attempt.root, manifest, report.row_groups, report.quarantine, sources, report.side_files)
+
+    with DeferredSignals() as signals:
+        manifest = _commit_or_clean_up(work, attempt, signals)
+        with suppress(SystemExit), signals.admitted():  # a signal skips the rest, but is no failure
+            with _errors_as_warnings(attempt.root):
+                _sweep(attempt, attempt.root.rpartition("/")[0])
+            _show_version(tracked, manifest, _survey(manifest, sources, attempts[0], stages), job.page, attempt.root)
+        mark_done()
+        signals.forget()
     stages.log_seconds()
     return manifest
+
+
+def _warn_of_full_read(parent: Version, reason: NoIncrementError) -> None:
+    log.warning("all rows are read, not only those that came after %s: %s", parent.manifest.version, reason)
 
 
 def _check_drift(config: Config, attempt: Attempt, written: WrittenAttempt) -> None:
     """Raises QualityError if the rows are too far from those of the previous version."""
     from pipelines.lifecycle.diff.gate import check_drift  # noqa: PLC0415, SciPy takes time, and only who sets limits needs it
 
-    check_drift(config, Version(attempt.filesystem, attempt.root, written.manifest, written.report.row_groups))
+    check_drift(config, Version(attempt.filesystem, attempt.root, written.manifest, collect_row_groups(written.report.row_groups)))
 
 
 def _survey(manifest: Manifest, sources: Sources, written: WrittenAttempt, stages: Stages) -> Survey:

@@ -75,7 +75,11 @@ def test_files_in_folders_are_one_table(spark: SparkSession, tmp_path: Path, wri
     rows = {row["id"]: row.asDict() for row in spark.table("t").collect()}
     assert sorted(rows) == [0, 1, 2, 10, 11] and rows[11] == {"id": 11, "x": np.sin(11), "left": False, "year": "2026"}
     assert raw_table(table).empty(spark).schema == spark.table("t").schema
-    assert len(raw_table(table).identity(spark)) == 2
+    earlier = raw_table(table).identity(spark)
+    assert len(earlier) == 2 and raw_table(table).since(spark, earlier) is None
+    write(tmp_path / "year=2026/later", 30, 2)
+    increment = raw_table(table).since(spark, earlier)
+    assert increment is not None and sorted(row["id"] for row in increment.rows(spark).rows.collect()) == [30, 31]
 
 
 @pytest.mark.full
@@ -146,7 +150,7 @@ def test_the_splits_of_a_dataset_are_a_column(spark: SparkSession, tmp_path: Pat
     assert draft.sections["source"]["tables"] == {
         name: {"format": "huggingface_dataset", "path": f"people/{name}"} for name in ("train", "test")
     }
-    assert draft.sections["dataset"]["split"] == {"by": "split"}
+    assert draft.sections["dataset"]["split"] == {"by": "split", "validation": 0.1}
 
 
 def test_a_moment_outside_of_the_years_is_malformed(spark: SparkSession, tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from versions import write_version
 from pipelines.commands import COMMANDS
 from pipelines.config.load import parse
 from pipelines.data.versions.commit import commit
-from pipelines.errors import ConfigError, CorruptError, MismatchError, TrainingError
+from pipelines.errors import ConfigError, CorruptError, DatasetError, MismatchError, TrainingError
 from pipelines.lifecycle.statements.attest import write_envelope
 from pipelines.lifecycle.statements.checks import list_differences
 from pipelines.lifecycle.statements.dataset_record import compare_datasets, dataset_descriptor, read_row_digests
@@ -432,6 +432,16 @@ def test_the_command_makes_keys_and_asks_for_what_it_needs(run: SignedRun, tmp_p
     (tmp_path / "toy.yaml").write_text(run.config.model_dump_json(exclude_unset=True))
     with pytest.raises(ConfigError, match="--output ''; name the file of a private key, and one to write"):
         COMMANDS["attest"]("lockstep attest", [str(tmp_path / "toy.yaml"), "--key", str(run.private)])
+
+
+def test_an_increment_is_not_made_again_at_once_and_is_compared_where_it_is(run: SignedRun) -> None:
+    def change(values: Values) -> None:
+        dependency(values, "dataset")["annotations"]["parent"] = "0a1b2c3d4e5f"
+
+    run.write(seal_sections(run.alter(change)))
+    with pytest.raises(DatasetError, match=r"is an increment of 0a1b2c3d4e5f, .*, or compare digests by --digests-only"):
+        verify_digests(run, digests_only=False, from_sources=True)
+    assert verify_digests(run).is_right
 
 
 def test_nothing_is_trained_once_a_part_differs(run: SignedRun) -> None:

@@ -213,6 +213,9 @@ class Dataset(Section):
     newest: str = Field("", exclude_if=lambda newest: not newest)
     """Column of dates, timestamps or whole numbers: of rows with the same key, the one with the largest value is kept, and the others are
     left out, not quarantined. A row that comes later, by `--from`, replaces an older one."""
+    refit: Literal["never", "drift", "always"] = "never"
+    """Whether an ETL with `--from` fits the encoders anew, which takes all rows: never; if a column of the rows that came has drifted, with
+    a PSI above 0.25 beyond chance; or always."""
     split: Split = ByFraction()
     """How rows are split into training, validation and test: by shares, by a column of the query, by time, or by folds
     for cross-validation."""

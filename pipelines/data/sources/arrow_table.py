@@ -74,7 +74,7 @@ class ArrowTable(FileTable[ArrowSettings]):
             rows = rows.withColumnRenamed(FILE, self.settings.file_column)
         return Rows(join_folder_columns(spark, rows, ranges, self.folder_schema), None, ranges)
 
-    def identity_lines(self, files: tuple[SourceFile, ...], statements: Collection[str]) -> Iterator[str]:
+    def identity_lines(self, files: Sequence[SourceFile], statements: Collection[str]) -> Iterator[str]:
         yield from self.content_lines(files, with_names=bool(self.settings.file_column))
 
 

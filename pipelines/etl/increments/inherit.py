@@ -10,14 +10,18 @@ import pyarrow as pa
 from pyarrow.fs import FileSystem
 from pyspark.sql import SparkSession
 
-from pipelines.data.sources.base import distribute
+from pipelines.data.sources.base import NoIncrementError, distribute
 from pipelines.data.versions.commit import Attempt, Report
 from pipelines.data.versions.manifest import SPLITS, tensor_columns
 from pipelines.data.versions.merge_parts import Part, find_small_parts, merge_parts
 from pipelines.data.versions.rewrite import Removal, RewrittenPart, rewrite_part
+from pipelines.data.versions.row_groups import collect_row_groups
 from pipelines.data.versions.rows_digest import rows_sum
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.data.versions.versions import Version
+
+REFIT_PSI, REFIT_MISSING = 0.25, 0.05
+"""Population stability index, and difference of the shares of missing values, above which encoders are fitted anew; see `diff.drift`."""
 
 
 def inherit(parent: Version, report: Report, rewritten: list[RewrittenPart]) -> int:
@@ -45,6 +49,20 @@ def inherit(parent: Version, report: Report, rewritten: list[RewrittenPart]) -> 
     for name, count in counts.items():
         report.count_classes(name, [count[number] for number in range(len(count))])
     return sum(group.rows for group in inherited)
+
+
+def check_fit(parent: Version, attempt: Attempt, report: Report) -> None:
+    """Raises NoIncrementError, with the drift, if the rows that came are not distributed as the parent's encoders were fitted for."""
+    from pipelines.lifecycle.diff.comparison import compare_columns  # noqa: PLC0415, SciPy takes time, and few ask for it
+    from pipelines.lifecycle.diff.drift import Limits  # noqa: PLC0415
+
+    groups = collect_row_groups(report.row_groups)
+    if not groups.select_split(SPLITS[0]):
+        return
+    new_rows = Version(attempt.filesystem, attempt.root, parent.manifest.model_copy(update={"parent": parent.manifest.version}), groups)
+    findings = compare_columns(parent, new_rows, Limits(psi=REFIT_PSI, missing=REFIT_MISSING)).findings
+    if findings:
+        raise NoIncrementError(f"dataset.refit is drift, and {findings[0].text}")
 
 
 def rewrite_parts(

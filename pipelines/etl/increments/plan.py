@@ -72,6 +72,8 @@ def _table_since(spark: SparkSession, name: str, table: RawTable[Any], sources: 
 def _check_dataset(dataset: Dataset, parent: Version) -> None:
     """Raises NoIncrementError for a dataset in which new rows change the place of earlier ones, or whose parent lacks what that takes."""
     split = dataset.split
+    if dataset.refit == "always":
+        raise NoIncrementError("dataset.refit is always, so that encoders are fitted anew")
     if isinstance(split, FoldSplit) or (isinstance(split, ByFraction) and split.stratify):
         raise NoIncrementError("dataset.split has folds or stratify, so that new rows may move earlier ones to another split")
     if not all(summary.rows_digest for summary in parent.manifest.splits.values()):

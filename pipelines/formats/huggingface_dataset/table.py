@@ -1,6 +1,6 @@
 """A dataset of Hugging Face on disk."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from functools import cached_property
 
 from pipelines.data.sources.arrow_table import ArrowTable
@@ -25,10 +25,15 @@ class HuggingfaceDataset(ArrowTable[HuggingfaceDatasetTable]):
     def reader(self) -> ShardReader:
         return ShardReader({shard.file.path: shard.split for shard in self.shards if shard.split}, self.settings.split_column)
 
-    def state(self) -> tuple[SourceFile, ...]:
+    @property
+    def _has_names(self) -> bool:
+        """Whether a row has the name of its split."""
+        return any(shard.split for shard in self.shards)
+
+    def state(self) -> Sequence[SourceFile]:
         return stats([shard.file for shard in find_shards(self.settings.paths)])
 
-    def identity_lines(self, files: tuple[SourceFile, ...], statements: Collection[str]) -> Iterator[str]:
+    def identity_lines(self, files: Sequence[SourceFile], statements: Collection[str]) -> Iterator[str]:
         """Checksums, with the split that makes a column."""
         splits = {shard.file.path: shard.split for shard in self.shards}
         yield from sorted(f"{file.checksum} {splits.get(file.path, '')}".strip() for file in files)

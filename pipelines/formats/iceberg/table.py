@@ -1,6 +1,7 @@
 """Iceberg: the rows of one snapshot of a table, read in Spark's tasks."""
 
 import logging
+from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -53,7 +54,7 @@ class Iceberg(RawTable[IcebergTable]):
         rows = distribute(spark, cut_files(plan.files, task_bytes), snapshot.reader(plan), snapshot.ddl)
         return Rows(rows, plan.remaining_records)
 
-    def since(self, spark: SparkSession, earlier: tuple[SourceFile, ...]) -> "RawTable[Any] | None":
+    def since(self, spark: SparkSession, earlier: Sequence[SourceFile]) -> "RawTable[Any] | None":
         from pipelines.formats.iceberg.increments import new_files  # noqa: PLC0415
 
         if len(earlier) != 1:

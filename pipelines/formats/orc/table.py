@@ -1,6 +1,6 @@
 """ORC: Spark reads the files in place, after a check of their footers, since they have no malformed records."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -20,7 +20,7 @@ class Orc(SparkFiles):
         reader = self.reader(spark)
         if self.settings.ddl:
             reader = reader.schema(parse_schema(self.name, self.settings.ddl))
-        return reader.load(list(self.settings.paths))
+        return reader.load(list(self.load_paths or self.settings.paths))
 
     def rows(self, spark: SparkSession) -> Rows:
         rows = self.empty(spark)
@@ -40,6 +40,6 @@ class Orc(SparkFiles):
     def reader_failed(self, error: Exception) -> bool:
         return "org.apache.orc" in str(error) or "datasources.orc" in str(error)
 
-    def identity_lines(self, files: tuple[SourceFile, ...], statements: Collection[str]) -> Iterator[str]:
+    def identity_lines(self, files: Sequence[SourceFile], statements: Collection[str]) -> Iterator[str]:
         """Checksums with the folders that make columns, and with names if a statement reads them."""
         yield from self.content_lines(files, with_names=any("_metadata" in sql.lower() for sql in statements))

@@ -75,7 +75,7 @@ class Postgres(RawTable[PostgresTable]):
         ranges = tuple(Range(File(self._part_place(part), part.expected.bytes, ""), 0, part.expected.bytes) for part in parts)
         return Rows(distribute(spark, parts, reader, schema), None, ranges)
 
-    def since(self, spark: SparkSession, earlier: tuple[SourceFile, ...]) -> "Postgres | None":
+    def since(self, spark: SparkSession, earlier: Sequence[SourceFile]) -> "Postgres | None":
         relation = self.relation(spark)
         if relation.watermark is None:
             raise NoIncrementError(f"{self.settings.place} has no watermark, a column that says which rows are new")

@@ -55,7 +55,13 @@ def dataset_descriptor(version: Version) -> Descriptor:
         splits[split] = {"rows": version.rows(split), "sha256": sha256(lines.encode()).hexdigest()}
         if (summary := manifest.splits.get(split)) and summary.rows_digest:
             splits[split]["rows_digest"] = summary.rows_digest
-    annotations = {"version": manifest.version, "created": manifest.created.isoformat(), "encoders": encoders, "splits": splits}
+    annotations: dict[str, Any] = {
+        "version": manifest.version,
+        "created": manifest.created.isoformat(),
+        "encoders": encoders,
+        "splits": splits,
+    }
+    annotations |= {"parent": manifest.parent} if manifest.parent else {}
     return {"name": DATASET, "digest": {"sha256": version.digest}, "annotations": annotations}
 
 
