@@ -23,9 +23,10 @@ from versions import write_version
 from pipelines.commands import COMMANDS
 from pipelines.config.load import parse
 from pipelines.data.versions.commit import commit
-from pipelines.errors import ConfigError, CorruptError, MismatchError, TrainingError
+from pipelines.errors import ConfigError, CorruptError, DatasetError, MismatchError, TrainingError
 from pipelines.lifecycle.statements.attest import write_envelope
 from pipelines.lifecycle.statements.checks import list_differences
+from pipelines.lifecycle.statements.dataset_record import compare_datasets, dataset_descriptor, read_row_digests
 from pipelines.lifecycle.statements.digest_log import digest_log_descriptor, read_log_descriptor
 from pipelines.lifecycle.statements.envelope import add_signature, compact_json, encode_for_signing, read_envelope
 from pipelines.lifecycle.statements.finished_run import check_packages, portable_config
@@ -174,6 +175,25 @@ def test_rows_that_were_exchanged_with_all_their_checksums_are_found(tmp_path: P
     commit(version.filesystem, version.root, manifest, [*groups, *other_splits])
     assert open_dataset(run.config).digest == version.digest, "nothing else notices"
     assert verify_digests(run).differences == ["rows"]
+
+
+def test_the_same_rows_in_another_order_are_told_from_other_rows(tmp_path: Path) -> None:
+    values = {"x": np.arange(50, dtype="f4"), "label": np.arange(50) % 2}
+
+    def describe(name: str, arrays: dict[str, np.ndarray]) -> Values:
+        version = write_version(tmp_path / name, {"train": [arrays]})
+        splits = {"train": version.manifest.splits["train"].model_copy(update={"rows_digest": "claimed"})}
+        manifest = version.manifest.model_copy(update={"splits": splits})
+        return dataset_descriptor(read_row_digests(replace(version, manifest=manifest)))
+
+    first = describe("first", values)
+    assert first["annotations"]["splits"]["train"]["rows_digest"] not in ("", "claimed"), "it is computed anew"
+    reversed_rows = {name: array[::-1].copy() for name, array in values.items()}
+    assert compare_datasets(first, describe("again", values)) == {}
+    assert compare_datasets(first, describe("reversed", reversed_rows)) == {"order": ["train"]}
+    assert compare_datasets(first, describe("other", {**values, "x": values["x"] + 1})) == {"rows": ["train"]}
+    first["annotations"]["splits"]["train"]["rows_digest"] = "0" * 64
+    assert compare_datasets(first, describe("forged", values)) == {"rows": ["train"]}
 
 
 def test_a_file_of_the_model_that_is_altered_more_or_gone_is_found(run: SignedRun) -> None:
@@ -412,6 +432,16 @@ def test_the_command_makes_keys_and_asks_for_what_it_needs(run: SignedRun, tmp_p
     (tmp_path / "toy.yaml").write_text(run.config.model_dump_json(exclude_unset=True))
     with pytest.raises(ConfigError, match="--output ''; name the file of a private key, and one to write"):
         COMMANDS["attest"]("lockstep attest", [str(tmp_path / "toy.yaml"), "--key", str(run.private)])
+
+
+def test_an_increment_is_not_made_again_at_once_and_is_compared_where_it_is(run: SignedRun) -> None:
+    def change(values: Values) -> None:
+        dependency(values, "dataset")["annotations"]["parent"] = "0a1b2c3d4e5f"
+
+    run.write(seal_sections(run.alter(change)))
+    with pytest.raises(DatasetError, match=r"is an increment of 0a1b2c3d4e5f, .*, or compare digests by --digests-only"):
+        verify_digests(run, digests_only=False, from_sources=True)
+    assert verify_digests(run).is_right
 
 
 def test_nothing_is_trained_once_a_part_differs(run: SignedRun) -> None:

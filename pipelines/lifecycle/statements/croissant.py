@@ -7,7 +7,6 @@ dtype and shape, by which NumPy reads them, are in the description of the field.
 import json
 import re
 from hashlib import sha256
-from pathlib import PurePosixPath
 from typing import Any
 
 from pipelines.config.messages.words import show_count
@@ -56,15 +55,15 @@ _PARQUET = "application/x-parquet"
 
 def croissant(version: Version) -> dict[str, Any]:
     """The description as JSON-LD values. Every part is read for its SHA-256. Raises CorruptError if one is gone."""
-    manifest, folder = version.manifest, PurePosixPath(version.root).name
+    manifest, folder = version.manifest, version.root.rpartition("/")[0]
     distribution: list[dict[str, Any]] = []
     record_sets = []
     for split in SPLITS:
-        files = list(dict.fromkeys(group.file for group in version.split_row_groups(split)))
+        files = version.parts(split)
         if not files:
             continue
-        paths = [storage.part_path(folder, file) for file in files]
-        distribution += [_file_object(version, file, path) for file, path in zip(files, paths, strict=True)]
+        paths = [storage.part_path(version.root, file).removeprefix(f"{folder}/") for file in files]  # some are of other versions
+        distribution += [_file_object(version, folder, path) for path in paths]
         file_set = {"@type": "cr:FileSet", "@id": f"{split}-files", "name": f"{split}-files", "encodingFormat": _PARQUET, "includes": paths}
         distribution.append(file_set)
         fields = [_field(split, column) for column in version.columns]
@@ -91,11 +90,10 @@ def write_croissant(version: Version) -> str:
     return path
 
 
-def _file_object(version: Version, file: str, path: str) -> dict[str, Any]:
-    place = storage.part_path(version.root, file)
-    content = storage.read(version.filesystem, place)
+def _file_object(version: Version, folder: str, path: str) -> dict[str, Any]:
+    content = storage.read(version.filesystem, f"{folder}/{path}")
     if content is None:
-        raise CorruptError(f"{place} is gone; {RESTORE}")
+        raise CorruptError(f"{folder}/{path} is gone; {RESTORE}")
     return {
         "@type": "cr:FileObject",
         "@id": path,

@@ -1,6 +1,7 @@
 """A dataset version as a dependency of a model: its digest, and the digests of the pieces by which a difference gets its name."""
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from hashlib import sha256
@@ -11,11 +12,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines.config import Config
+from pipelines.config.features import encoder_settings
 from pipelines.data.loader.order import ORDER_VERSION, Epoch, Order
 from pipelines.data.versions import storage
 from pipelines.data.versions.manifest import RESTORE, SPLITS, content_digest
 from pipelines.data.versions.parts import RowGroup, row_group_digest
 from pipelines.data.versions.row_groups import collect_row_groups
+from pipelines.data.versions.rows_digest import rows_digest, sum_row_hashes
+from pipelines.data.versions.schema import TensorColumn, to_numpy
 from pipelines.data.versions.versions import Version, open_version, versions
 from pipelines.errors import CorruptError, DatasetError
 from pipelines.lifecycle.statements.materials import Descriptor
@@ -44,14 +48,20 @@ def dataset_descriptor(version: Version) -> Descriptor:
         name: _json_digest([name, fitted.column.to_values(), list(fitted.inputs), fitted.feature, fitted.state])
         for name, fitted in manifest.encoders.items()
     }
-    splits = {}
+    splits: dict[str, dict[str, Any]] = {}
     for split in SPLITS:
         groups = version.split_row_groups(split)
         lines = "".join(f"{group.part} {group.index} {group.rows} {group.digest}\n" for group in groups)
         splits[split] = {"rows": version.rows(split), "sha256": sha256(lines.encode()).hexdigest()}
-        if set_digest := getattr(manifest.splits.get(split), "rows_digest", ""):
-            splits[split]["rows_digest"] = set_digest
-    annotations = {"version": manifest.version, "created": manifest.created.isoformat(), "encoders": encoders, "splits": splits}
+        if (summary := manifest.splits.get(split)) and summary.rows_digest:
+            splits[split]["rows_digest"] = summary.rows_digest
+    annotations: dict[str, Any] = {
+        "version": manifest.version,
+        "created": manifest.created.isoformat(),
+        "encoders": encoders,
+        "splits": splits,
+    }
+    annotations |= {"parent": manifest.parent} if manifest.parent else {}
     return {"name": DATASET, "digest": {"sha256": version.digest}, "annotations": annotations}
 
 
@@ -71,23 +81,40 @@ def source_descriptors(version: Version) -> list[Descriptor]:
 
 
 def read_row_digests(version: Version) -> Version:
-    """The version with the digests of the rows that its files hold now, and the digest that follows from them.
+    """The version with the digests of the rows that its files hold now, and those of splits and of the version that follow from them.
 
     Checksums that come with a version could be those of other rows; these digests are computed anew, from every value. Of a folder of
-    plain Parquet they stay as they are. Raises CorruptError for a file that cannot be read."""
-    groups = collect_row_groups(_read_group(version, group) if group.checksum else group for group in version.row_groups)
-    digest = content_digest(version.manifest.encoders, groups)
-    return replace(version, row_groups=groups, manifest=version.manifest.model_copy(update={"digest": digest}))
+    plain Parquet they stay as they are, and windows of documents have no digest of their set, which is of the documents.
+    Raises CorruptError for a file that cannot be read."""
+    manifest, groups, sums = version.manifest, list[RowGroup](), Counter[str]()
+    is_plain = any(not group.checksum for group in version.row_groups[:1])
+    for group in version.row_groups if not is_plain else ():
+        table = _read_table(version, group)
+        groups.append(replace(group, rows=table.num_rows, digest=row_group_digest(version.columns, table)))
+        sums[group.split] += sum_row_hashes(version.columns, {column.name: _values(column, table) for column in version.columns})
+    if is_plain:
+        return version
+    has_documents = any(encoder_settings(fitted.feature).packs for fitted in manifest.encoders.values())
+    splits = {
+        split: summary.model_copy(update={"rows_digest": rows_digest(sums[split]) if summary.rows_digest and not has_documents else ""})
+        for split, summary in manifest.splits.items()
+    }
+    update = {"digest": content_digest(manifest.encoders, groups), "splits": splits}
+    return replace(version, row_groups=collect_row_groups(groups), manifest=manifest.model_copy(update=update))
 
 
-def _read_group(version: Version, group: RowGroup) -> RowGroup:
+def _read_table(version: Version, group: RowGroup) -> pa.Table:
     path = storage.part_path(version.root, group.file)
     try:
         with version.filesystem.open_input_file(path) as source, pq.ParquetFile(source) as parquet:
-            table = parquet.read_row_group(group.index, columns=[column.name for column in version.columns], use_threads=False)
-        return replace(group, rows=table.num_rows, digest=row_group_digest(version.columns, table))
-    except (OSError, KeyError, pa.ArrowException, DatasetError) as error:
+            return parquet.read_row_group(group.index, columns=[column.name for column in version.columns], use_threads=False)
+    except (OSError, KeyError, pa.ArrowException) as error:
         raise CorruptError(f"{path} cannot be read: {error}; {RESTORE}") from error
+
+
+def _values(column: TensorColumn, table: pa.Table) -> np.ndarray:
+    """A column of a table, shape (rows, *column.shape)."""
+    return np.concatenate([to_numpy(column, chunk) for chunk in table.column(column.name).chunks])
 
 
 def order_record(config: Config, version: Version) -> dict[str, Any]:
@@ -99,7 +126,7 @@ def order_record(config: Config, version: Version) -> dict[str, Any]:
 
 
 def _first_rows_digest(order: Order, version: Version) -> str:
-    epoch = Epoch(order, np.array([group.rows for group in version.split_row_groups("train")], np.int64), 0)
+    epoch = Epoch(order, version.split_row_groups("train").rows, 0)
     digest = sha256()
     for number in range(min(order.shards, _SHARDS_IN_DIGEST)):
         shard = epoch.shard(number)
@@ -116,10 +143,11 @@ def compare_datasets(stated: Mapping[str, Any], present: Mapping[str, Any]) -> d
     differences: dict[str, list[str]] = {"encoder state": columns, "order": [], "rows": []}
     for split, summary in now["splits"].items():
         other = before.get("splits", {}).get(split, {})
-        if other == summary:
+        sets = [values.get("rows_digest", "") for values in (other, summary)]
+        has_equal_rows = other.get("rows") == summary["rows"] and (sets[0] == sets[1] or not all(sets))
+        if has_equal_rows and other.get("sha256") == summary["sha256"]:
             continue
-        has_equal_set = bool(summary.get("rows_digest")) and all(other.get(name) == summary[name] for name in ("rows", "rows_digest"))
-        differences["order" if has_equal_set and other.get("sha256") != summary["sha256"] else "rows"].append(split)
+        differences["order" if has_equal_rows and all(sets) else "rows"].append(split)
     if stated["digest"] != present["digest"] and not any(differences.values()):
         differences["rows"].append("the digest of the dataset")
     return {name: places for name, places in differences.items() if places}

@@ -94,7 +94,7 @@ def sections(values: Mapping[str, Any]) -> dict[str, Any]:
     dependencies = {descriptor["name"]: descriptor for descriptor in build["resolvedDependencies"]}
     dataset = dependencies.get(DATASET, {})
     pieces = dataset.get("annotations", {})
-    rows = {"digest": dataset.get("digest"), "splits": pieces.get("splits")}
+    rows = {"digest": dataset.get("digest"), "splits": pieces.get("splits"), "parent": pieces.get("parent")}
     return {
         "rows": [rows, *(descriptor for name, descriptor in dependencies.items() if name.startswith(SOURCES))],
         "encoder state": pieces.get("encoders"),

@@ -205,6 +205,8 @@ def _make_again(
         must_make = request.from_sources or bool(request.sign) or statement.kind == "etl"
         version = None if must_make else find_version(config.dataset.path, digest)
         is_from_sources = version is None
+        if is_from_sources:
+            _check_can_make(statement)
         version = version or stack.enter_context(_dataset_from_sources(config))
         if not add(check_dataset(statement, version, is_from_sources)) or statement.kind == "etl":
             return
@@ -227,6 +229,16 @@ def _check_can_train(statement: Statement, config: Config) -> None:
         check_is_reproducible(run_id, config.train)
     except TrainingError as error:
         raise TrainingError(f"{error}, or compare digests by --digests-only") from error
+
+
+def _check_can_make(statement: Statement) -> None:
+    """Raise DatasetError for a version made by increments: all of its sources at once give the same rows in another order."""
+    annotations = statement.dependencies[DATASET].get("annotations", {})
+    if parent := annotations.get("parent"):
+        raise DatasetError(
+            f"dataset version {annotations.get('version')} is an increment of {parent}, which one ETL does not repeat; verify it where the "
+            "version is, without --sign and --from-sources, or compare digests by --digests-only"
+        )
 
 
 @contextmanager
