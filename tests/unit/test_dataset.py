@@ -164,7 +164,7 @@ def test_a_file_system_without_hard_links_is_refused_before_the_work(tmp_path: P
     nothing: Any = SimpleNamespace(dataset=SimpleNamespace(path=folder), source=None)
     monkeypatch.setattr(etl, "version_name", lambda *inputs: "0" * 12)
     with pytest.raises(DatasetError, match=r"datasets is on a file system without hard links, .*; choose a folder on another"):
-        etl._make_version(nothing, nothing, {}, {}, (), Stages(), None)
+        etl._make_version(nothing, nothing, {}, {}, (), Stages(), None, None)
     monkeypatch.setattr(predict_tables, "_settings", lambda *inputs: {})
     source: Any = SimpleNamespace(checksum_files=lambda spark: {}, identity=lambda sources: {})
     with pytest.raises(DatasetError, match=r"datasets is on a file system without hard links"):
