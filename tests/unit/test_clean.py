@@ -1,11 +1,14 @@
 """What a cleaning removes of a dataset and its trainings, and above all what it does not."""
 
 import json
+import logging
 import os
+import shutil
 import time
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +22,14 @@ from versions import write_version
 from pipelines import api
 from pipelines.commands import COMMANDS
 from pipelines.config import Config, parse
+from pipelines.config.dataset.dataset import Keep
 from pipelines.data.versions import storage
 from pipelines.data.versions.commit import commit, read_manifest
 from pipelines.data.versions.manifest import content_digest, split_summaries
 from pipelines.data.versions.versions import confirm, open_version
 from pipelines.errors import ConfigError, LockstepError, TrackingError
 from pipelines.lifecycle.clean import cleaning as cleaning_module
+from pipelines.lifecycle.clean import removal
 from pipelines.lifecycle.clean.cleaning import Cleaning
 from pipelines.lifecycle.clean.stored_versions import PartFolder, part_folder
 from pipelines.lifecycle.statements.attested_versions import mark_attested
@@ -188,6 +193,38 @@ def test_what_a_removal_left_in_a_folder_goes_though_it_is_young(store: Store, m
     assert store.names() == {B}
 
 
+def test_after_an_interruption_anywhere_versions_are_complete_and_the_next_cleaning_ends(store: Store) -> None:
+    for name, days, shares in ((A, 95, ()), (B, 94, (A,)), (C, 93, (A, B)), (D, 92, ()), (E, 1, (D,))):
+        store.add(name, days, shares)
+    original, stops = store.folder / "original", 0
+    shutil.copytree(store.data, original)
+    while True:
+        shutil.rmtree(store.data)
+        shutil.copytree(original, store.data)
+        calls = iter(range(stops + 1))
+        with pytest.MonkeyPatch.context() as patch:
+            for module, name in ((removal, "_delete_file"), (storage, "remove_folder"), (cleaning_module, "hide_version")):
+                patch.setattr(module, name, partial(stop_after, calls, getattr(module, name)))
+            try:
+                api.clean(store.config(), yes=True)
+                break
+            except KeyboardInterrupt:
+                stops += 1
+        for version in store.data.iterdir():
+            if (version / "manifest.json").exists():
+                assert all((version / file).exists() for file in open_version(str(version)).parts("train"))
+        api.clean(store.config(), yes=True)
+        assert store.names() == {D, E}
+    assert stops > 10 and store.names() == {D, E}
+
+
+def stop_after(calls: Iterator[int], function: Any, *arguments: Any) -> Any:
+    """Call a function; interrupt the process in place of the call after the last one of `calls`."""
+    if next(calls, None) is None:
+        raise KeyboardInterrupt
+    return function(*arguments)
+
+
 def test_an_etl_that_makes_a_removed_version_again_is_not_touched(store: Store) -> None:
     root = store.add(A, 90)
     store.add(B, 1)
@@ -302,6 +339,20 @@ def test_a_version_that_a_statement_names_stays(store: Store, tmp_path: Path) ->
     assert leaving(cleaning) == {C} and str(tmp_path / "S.json") in reason(cleaning, A) and ".croissant.json" in reason(cleaning, B)
 
 
+def test_a_statement_marks_the_version_that_it_names(tmp_path: Path) -> None:
+    config = training(tmp_path, rows=64)
+    named, newer = tmp_path / "data" / ("0" * 12), tmp_path / "data" / B
+    shutil.copytree(named, newer)
+    manifest = read_manifest(*storage.locate(str(newer)))
+    assert manifest is not None
+    update = {"version": B, "created": manifest.created + timedelta(days=1)}
+    api.make_keys(tmp_path / "key.pem")
+    attestation = api.attest(config, tmp_path / "key.pem", tmp_path / "S.json")
+    (newer / "manifest.json").write_bytes(manifest.model_copy(update=update).to_json())
+    policy = config.dataset.model_copy(update={"keep": Keep(versions=1, days=0)})
+    assert f"the statement {attestation.path} names it" in reason(api.clean(config.model_copy(update={"dataset": policy})), "0" * 12)
+
+
 def test_nothing_goes_without_mlflow(store: Store, tmp_path: Path) -> None:
     store.add(A, 90)
     store.add(B, 1)
@@ -341,14 +392,11 @@ def test_checkpoints_of_ended_runs_go_and_the_rest_of_their_folders_stays(store:
     assert (store.folder / "mine/checkpoints").exists() and leaving(api.clean(store.config(days=200))) == set()
 
 
-@pytest.fixture
-def plain_speech() -> Iterator[None]:
-    yield
-    progress.speak("text")
-
-
-@pytest.mark.usefixtures("plain_speech")
-def test_the_command_says_what_would_go_and_does_it_with_yes(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_says_what_would_go_and_does_it_with_yes(
+    store: Store, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "_way", ["text"])  # which the command changes, and the handlers of logs too
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
     store.add(A, 90)
     store.add(B, 1)
     path = store.folder / "conf.yaml"
