@@ -51,7 +51,7 @@ class EndedTraining:
 
 @dataclass(frozen=True)
 class DatasetUse:
-    """What MLflow knows of the users of a dataset's versions."""
+    """Models, runs and trainings in MLflow, as far as they are users of a dataset's versions."""
 
     readers: tuple[DatasetReader, ...]
     blockers: tuple[str, ...]
@@ -65,11 +65,11 @@ def dataset_use(config: Config) -> DatasetUse:
     not exist: a new one would know of no model."""
     client = connect_existing(config.tracking.uri)
     with mlflow_errors(config.tracking.uri):
-        readers, blockers = _registered_models(client, config)
+        readers, blockers = _model_readers(client, config)
         experiments = list(_pages(lambda token: client.search_experiments(ViewType.ALL, _PAGE, page_token=token)))
         live_readers, live_etls = _live_runs(client, config, [experiment.experiment_id for experiment in experiments])
-        own = [experiment.experiment_id for experiment in experiments if experiment.name == config.experiment]
-        trainings = tuple(_ended_trainings(client, config, own)) if own else ()
+        own_ids = [experiment.experiment_id for experiment in experiments if experiment.name == config.experiment]
+        trainings = tuple(_list_ended_trainings(client, config, own_ids)) if own_ids else ()
     return DatasetUse((*readers, *live_readers), (*blockers, *live_etls), trainings)
 
 
@@ -90,7 +90,7 @@ def unknown_runs(uri: str, run_ids: Iterable[str]) -> set[str]:
         return {run_id for run_id in run_ids if run_id and _find_run(client, run_id) is None}
 
 
-def _registered_models(client: MlflowClient, config: Config) -> tuple[list[DatasetReader], list[str]]:
+def _model_readers(client: MlflowClient, config: Config) -> tuple[list[DatasetReader], list[str]]:
     """The versions of all registered models whose origin is known; and in words, those of the config's own model whose origin is not."""
     aliases: dict[tuple[str, str], list[str]] = {}
     for model in _pages(lambda token: client.search_registered_models(max_results=_PAGE, page_token=token)):
@@ -144,14 +144,14 @@ def _live_runs(client: MlflowClient, config: Config, experiments: list[str]) -> 
     return readers, etls
 
 
-def _ended_trainings(client: MlflowClient, config: Config, experiments: list[str]) -> Iterator[EndedTraining]:
+def _list_ended_trainings(client: MlflowClient, config: Config, experiments: list[str]) -> Iterator[EndedTraining]:
     for run in _search(client, experiments, f"tags.`{FOLDER}` LIKE '%'"):
-        info, tags = run.info, run.data.tags
-        if info.status == "RUNNING" or info.end_time is None or is_alive(tags):
+        run_id, status, end_time, tags = run.info.run_id, run.info.status, run.info.end_time, run.data.tags
+        if status == "RUNNING" or end_time is None or is_alive(tags):
             continue
-        folder = run_folder(config, info.run_id, tags)
-        if folder.rstrip("/").endswith(f"-{info.run_id[:12]}"):  # a tag can be edited
-            yield EndedTraining(info.run_id, info.status, info.end_time / 1_000, folder)
+        folder = run_folder(config, run_id, tags)
+        if folder.rstrip("/").endswith(f"-{run_id[:12]}"):  # a tag can be edited
+            yield EndedTraining(run_id, status, end_time / 1_000, folder)
 
 
 def _search(client: MlflowClient, experiments: list[str], condition: str) -> Iterator[Run]:

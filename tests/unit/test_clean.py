@@ -62,17 +62,17 @@ class Store:
         filesystem, root = storage.locate(str(self.data / name))
         attempt = f"attempt{name[:2]}"
         part = f"data-{attempt}/split=train/part-00000.parquet"
-        own = [replace(group, file=part, digest=name + group.digest[12:]) for group in self.template.row_groups]
+        groups = [replace(group, file=part, digest=name + group.digest[12:]) for group in self.template.row_groups]
         path = Path(root) / part
         path.parent.mkdir(parents=True)
         path.write_bytes((Path(self.template.root) / self.template.row_groups[0].file).read_bytes())
         shared = [
             replace(group, part=place + 1, file=f"../{other}/data-attempt{other[:2]}/split=train/part-00000.parquet")
             for place, other in enumerate(shares)
-            for group in own
+            for group in groups
         ]
         created = datetime.now(UTC) - timedelta(days=days)
-        groups, encoders = [*own, *shared], self.template.manifest.encoders
+        groups, encoders = [*groups, *shared], self.template.manifest.encoders
         digest, splits = content_digest(encoders, groups), split_summaries(encoders, groups)
         update = {"version": name, "attempt": attempt, "created": created, "digest": digest, "splits": splits, **fields}
         commit(filesystem, root, self.template.manifest.model_copy(update=update), groups)
@@ -80,8 +80,8 @@ class Store:
         return Path(root)
 
     def run(self, status: str = "FINISHED", experiment: str = "toy", **tags: str) -> str:
-        found = self.client.get_experiment_by_name(experiment)
-        number = found.experiment_id if found else self.client.create_experiment(experiment)
+        present = self.client.get_experiment_by_name(experiment)
+        number = present.experiment_id if present else self.client.create_experiment(experiment)
         run_id = str(self.client.create_run(number, tags={name.replace("__", "."): value for name, value in tags.items()}).info.run_id)
         if status != "RUNNING":
             self.client.set_terminated(run_id, status, end_time=int((time.time() - OLD_DAYS * 86_400) * 1_000))
