@@ -46,7 +46,7 @@ def write_day(folder: Path, number: int) -> None:
     pq.write_table(pa.table(rows), folder / f"raw/day-{number}.parquet")
 
 
-def stored_names(folder: Path) -> set[str]:
+def list_versions(folder: Path) -> set[str]:
     return {path.name for path in (folder / "data").iterdir()}
 
 
@@ -67,7 +67,7 @@ def test_increments_stay_until_an_etl_of_all_rows_replaces_them(tmp_path: Path, 
     assert run(relaxed).version == full.version and not any(item.goes for item in api.clean(relaxed, yes=True).items)
     cleaning = api.clean(config, yes=True)
     assert {item.name for item in cleaning.items if item.goes} == {manifest.version for manifest in chain} and cleaning.bytes > 0
-    assert stored_names(tmp_path) == {full.version}
+    assert list_versions(tmp_path) == {full.version}
     write_day(tmp_path, 3)
     assert run(config, parent_name="previous").parent == full.version
     assert api.clean(config, yes=True).bytes == 0
