@@ -28,7 +28,7 @@ Fetch = Callable[[str | None], Any]
 
 
 @dataclass(frozen=True)
-class DatasetReader:
+class VersionReader:
     """A model or a run that needs a version."""
 
     text: str
@@ -51,9 +51,9 @@ class EndedTraining:
 
 @dataclass(frozen=True)
 class DatasetUse:
-    """What MLflow knows of the users of a dataset's versions."""
+    """Models, runs and trainings in MLflow, as far as they are users of a dataset's versions."""
 
-    readers: tuple[DatasetReader, ...]
+    readers: tuple[VersionReader, ...]
     blockers: tuple[str, ...]
     """Models and runs that may need any version, in words."""
     trainings: tuple[EndedTraining, ...]
@@ -65,11 +65,11 @@ def dataset_use(config: Config) -> DatasetUse:
     not exist: a new one would know of no model."""
     client = connect_existing(config.tracking.uri)
     with mlflow_errors(config.tracking.uri):
-        readers, blockers = _registered_models(client, config)
+        readers, blockers = _model_readers(client, config)
         experiments = list(_pages(lambda token: client.search_experiments(ViewType.ALL, _PAGE, page_token=token)))
         live_readers, live_etls = _live_runs(client, config, [experiment.experiment_id for experiment in experiments])
-        own = [experiment.experiment_id for experiment in experiments if experiment.name == config.experiment]
-        trainings = tuple(_ended_trainings(client, config, own)) if own else ()
+        own_ids = [experiment.experiment_id for experiment in experiments if experiment.name == config.experiment]
+        trainings = tuple(_list_ended_trainings(client, config, own_ids)) if own_ids else ()
     return DatasetUse((*readers, *live_readers), (*blockers, *live_etls), trainings)
 
 
@@ -90,7 +90,7 @@ def unknown_runs(uri: str, run_ids: Iterable[str]) -> set[str]:
         return {run_id for run_id in run_ids if run_id and _find_run(client, run_id) is None}
 
 
-def _registered_models(client: MlflowClient, config: Config) -> tuple[list[DatasetReader], list[str]]:
+def _model_readers(client: MlflowClient, config: Config) -> tuple[list[VersionReader], list[str]]:
     """The versions of all registered models whose origin is known; and in words, those of the config's own model whose origin is not."""
     aliases: dict[tuple[str, str], list[str]] = {}
     for model in _pages(lambda token: client.search_registered_models(max_results=_PAGE, page_token=token)):
@@ -105,7 +105,7 @@ def _registered_models(client: MlflowClient, config: Config) -> tuple[list[Datas
         run = find_run(run_id) if run_id else None
         tags = {**(run.data.tags if run else {}), **{name: value for name, value in version.tags.items() if name == DIGEST_TAG and not run}}
         if tags.get(VERSION_TAG) or tags.get(DIGEST_TAG):
-            readers.append(DatasetReader(f"{text} was trained on it", tags.get(VERSION_TAG, ""), tags.get(DIGEST_TAG, "")))
+            readers.append(VersionReader(f"{text} was trained on it", tags.get(VERSION_TAG, ""), tags.get(DIGEST_TAG, "")))
         elif run is None and version.name == (config.registry.model or config.name):
             blockers.append(f"{text}, whose run {run_id or 'nobody knows'} is gone, may have been trained on it")
     return readers, blockers
@@ -125,7 +125,7 @@ def _source_run(client: MlflowClient, version: ModelVersion) -> str:
     return str(model.source_run_id or "")
 
 
-def _live_runs(client: MlflowClient, config: Config, experiments: list[str]) -> tuple[list[DatasetReader], list[str]]:
+def _live_runs(client: MlflowClient, config: Config, experiments: list[str]) -> tuple[list[VersionReader], list[str]]:
     """The runs of all experiments that are RUNNING, or whose process lives; and in words, the ETLs among them that write to this dataset,
     which may share the parts of any version. An ETL that was killed stays RUNNING, but needs nothing."""
     runs: dict[str, Run] = {}
@@ -138,20 +138,20 @@ def _live_runs(client: MlflowClient, config: Config, experiments: list[str]) -> 
         if not has_process and run.info.status != "RUNNING":
             continue
         if tags.get(VERSION_TAG) or tags.get(DIGEST_TAG):
-            readers.append(DatasetReader(f"run {run_id}, which is RUNNING, reads it", tags.get(VERSION_TAG, ""), tags.get(DIGEST_TAG, "")))
+            readers.append(VersionReader(f"run {run_id}, which is RUNNING, reads it", tags.get(VERSION_TAG, ""), tags.get(DIGEST_TAG, "")))
         elif has_process and tags.get(KIND) == "etl" and tags.get(DATASET) == config.dataset.path:
             etls.append(f"run {run_id} makes a version, which may share its parts")
     return readers, etls
 
 
-def _ended_trainings(client: MlflowClient, config: Config, experiments: list[str]) -> Iterator[EndedTraining]:
+def _list_ended_trainings(client: MlflowClient, config: Config, experiments: list[str]) -> Iterator[EndedTraining]:
     for run in _search(client, experiments, f"tags.`{FOLDER}` LIKE '%'"):
-        info, tags = run.info, run.data.tags
-        if info.status == "RUNNING" or info.end_time is None or is_alive(tags):
+        run_id, status, end_time, tags = run.info.run_id, run.info.status, run.info.end_time, run.data.tags
+        if status == "RUNNING" or end_time is None or is_alive(tags):
             continue
-        folder = run_folder(config, info.run_id, tags)
-        if folder.rstrip("/").endswith(f"-{info.run_id[:12]}"):  # a tag can be edited
-            yield EndedTraining(info.run_id, info.status, info.end_time / 1_000, folder)
+        folder = run_folder(config, run_id, tags)
+        if folder.rstrip("/").endswith(f"-{run_id[:12]}"):  # a tag can be edited
+            yield EndedTraining(run_id, status, end_time / 1_000, folder)
 
 
 def _search(client: MlflowClient, experiments: list[str], condition: str) -> Iterator[Run]:

@@ -42,7 +42,7 @@ class CleaningItem:
 
 @dataclass(frozen=True)
 class Cleaning:
-    """What was removed, or would be."""
+    """The items that were removed, or would be, and those that stay."""
 
     items: tuple[CleaningItem, ...]
     is_dry_run: bool
@@ -106,7 +106,7 @@ def _steps_of_versions(
 
 
 def _steps_of_attempts(stored: Sequence[StoredVersion], reasons: Reasons, leaving: set[str]) -> Iterator[_Step]:
-    """What removals and attempts left behind that did not come to their end, in folders of versions that stay and of none."""
+    """The files of removals and attempts that did not come to their end, in folders of versions that stay and of none."""
     shared = {(folder.version, folder.attempt) for version in stored for folder in version.part_folders}
     for version in stored:
         name, root = version.name, version.root
@@ -118,8 +118,8 @@ def _steps_of_attempts(stored: Sequence[StoredVersion], reasons: Reasons, leavin
         if version.manifest is None and version.is_removed and name in reasons:
             yield _Step(CleaningItem("leftovers", name, root, goes=False, reason=f"left behind by a removal, but {reasons[name]}"))
         elif version.manifest is None and is_abandoned and name not in reasons:
-            what = "a removal that was interrupted" if version.is_removed else "attempts that died more than a day ago"
-            item = CleaningItem("leftovers", name, root, True, f"left behind by {what}", folder_bytes(version.filesystem, root))
+            cause = "a removal that was interrupted" if version.is_removed else "attempts that died more than a day ago"
+            item = CleaningItem("leftovers", name, root, True, f"left behind by {cause}", folder_bytes(version.filesystem, root))
             yield _Step(item, lambda version=version: empty_folder(version, version.removed_attempt))  # type: ignore[misc]
         elif dead or version.is_removed:
             size = sum(version.attempts[attempt].bytes for attempt in dead)

@@ -98,8 +98,8 @@ def order_removals(leaving: Sequence[StoredVersion]) -> list[StoredVersion]:
 
 
 def removal_reason(version: StoredVersion, keep: Keep) -> str:
-    made = datetime.fromtimestamp(version.confirmed, UTC)
-    return f"it is of {made:%Y-%m-%d}, older than {_days(keep)}, and not among the newest {keep.versions}"
+    confirmed = datetime.fromtimestamp(version.confirmed, UTC)
+    return f"it is of {confirmed:%Y-%m-%d}, older than {_days(keep)}, and not among the newest {keep.versions}"
 
 
 def _days(keep: Keep) -> str:

@@ -37,13 +37,15 @@ def empty_folder(version: StoredVersion, removed_attempt: str) -> None:
     live = {name for name, attempt in version.attempts.items() if not attempt.is_old} - removable
     entries = [entry for entry in storage.entries(filesystem, root) if attempt_name(entry.base_name) not in live]
     with storage.store_errors(root):
-        for entry in sorted(entries, key=lambda entry: (entry.is_file, entry.base_name == REMOVED)):
-            if entry.is_file:
-                _delete_file(filesystem, entry.path)
-            else:
+        for entry in sorted(entries, key=lambda entry: entry.is_file):
+            if not entry.is_file:
                 storage.remove_folder(filesystem, entry.path)
-        if not live and not storage.entries(filesystem, root):
+            elif entry.base_name != REMOVED:
+                _delete_file(filesystem, entry.path)
+        if {entry.base_name for entry in storage.entries(filesystem, root)} <= {REMOVED}:
             storage.remove_folder(filesystem, root)
+        else:
+            _delete_file(filesystem, f"{root}/{REMOVED}")
 
 
 def remove_attempts(version: StoredVersion, names: Iterable[str]) -> None:

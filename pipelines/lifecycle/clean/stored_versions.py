@@ -1,4 +1,4 @@
-"""What lies in a dataset's folder: versions, the parts of other versions that they refer to, and attempts that were not committed."""
+"""Reads the folder of a dataset: versions, the parts of other versions that they refer to, and attempts that were not committed."""
 
 import os
 import posixpath

@@ -1,4 +1,4 @@
-"""What a cleaning prints: a line for each item, and a last one."""
+"""The text that a cleaning prints: a line for each item, and a last one."""
 
 from collections import Counter
 
