@@ -203,8 +203,8 @@ def _drop_quarantine_file(report: Report) -> None:
 
 
 def _drop_written_row(report: Report) -> None:
-    first, *others = report.row_groups
-    report.row_groups = [replace(first, rows=first.rows - 1), *others]
+    first, *remaining = report.row_groups
+    report.row_groups = [replace(first, rows=first.rows - 1), *remaining]
 
 
 @pytest.mark.usefixtures("spark")

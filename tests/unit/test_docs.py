@@ -71,6 +71,8 @@ def check_job(words: list[str]) -> None:
     if job == "jobs/verify.py":  # which has two of its own
         assert flags[0] == "--run"
         flags = flags[4 if flags[2:3] == ["--steps"] else 2 :]
+    if flags[:1] == ["--from"]:  # of ETL, and no setting
+        flags = flags[2:]
     if flags[:1] != ["--help"]:
         load(ROOT / conf, dict(zip((flag.removeprefix("--") for flag in flags[::2]), map(yaml.safe_load, flags[1::2]), strict=True)))
 

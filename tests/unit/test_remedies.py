@@ -328,6 +328,8 @@ TRIED_ELSEWHERE: dict[str, tuple[str, str]] = {
 }
 MOST_WAITING = 2
 TRIED_BY = {
+    **dict.fromkeys(("pipelines/lifecycle/clean/stored_versions.py", "pipelines/lifecycle/clean/terminal_text.py"), "unit/test_clean.py"),
+    "pipelines/tracking/dataset_readers.py": "unit/test_clean.py",
     **{
         str(path.relative_to(remedies.ROOT)): "unit/test_delta.py and unit/test_delta_values.py"
         for path in remedies.ROOT.glob("pipelines/formats/delta/*.py")

@@ -55,7 +55,7 @@ def some_groups(count: int, seed: int = 0, group_count: int = 3) -> list[RowGrou
     ]
 
 
-def in_other_order(groups: list[RowGroup]) -> list[RowGroup]:
+def shuffle(groups: list[RowGroup]) -> list[RowGroup]:
     return random.Random(1).sample(groups, len(groups))
 
 
@@ -75,7 +75,7 @@ def twice(groups: list[RowGroup]) -> list[RowGroup]:
     return [*groups, *groups]
 
 
-ORDERS: list[Callable[[list[RowGroup]], list[RowGroup]]] = [list, in_other_order, plain, odd, twice]
+ORDERS: list[Callable[[list[RowGroup]], list[RowGroup]]] = [list, shuffle, plain, odd, twice]
 
 
 def old_digest(groups: Sequence[RowGroup]) -> str:
@@ -101,7 +101,7 @@ def test_row_groups_in_columns_are_those_of_the_list(
     assert [columns[number] for number in range(-len(groups), len(groups))] == twice(groups)
     assert list(columns[1:5]) == groups[1:5] and list(columns[::-3]) == groups[::-3]
     assert columns.rows.tolist() == columns.stored_rows.tolist() == [group.rows for group in groups] and columns.rows.dtype == np.int64
-    assert columns.files == list(dict.fromkeys(group.file for group in groups)) or order is in_other_order
+    assert columns.files == list(dict.fromkeys(group.file for group in groups)) or order is shuffle
     assert list(join_row_groups([columns[:7], columns[7:]])) == groups
     with pytest.raises(IndexError):
         columns[len(groups)]
