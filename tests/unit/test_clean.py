@@ -281,6 +281,15 @@ def test_parts_of_an_attempt_that_is_not_committed_any_more_stay_if_an_index_nam
     assert open_version(str(lake.data / B)).rows("train") == 180 and (root / f"data-{manifest.attempt}").exists()
 
 
+def test_a_version_behind_a_link_stays(lake: Store) -> None:
+    lake.add(A, 90).rename(lake.folder / "elsewhere")
+    lake.add(B, 1)
+    (lake.data / A).symlink_to(lake.folder / "elsewhere")
+    cleaning = api.clean(lake.config(), yes=True)
+    assert leaving(cleaning) == set() and "is a link" in reason(cleaning, A)
+    assert open_version(str(lake.data / A)).rows("train") == 90
+
+
 def test_a_version_with_a_damaged_manifest_stays_with_all_that_it_refers_to(lake: Store) -> None:
     lake.add(A, 95)
     lake.add(B, 94)
@@ -377,6 +386,7 @@ def test_nothing_goes_without_mlflow(lake: Store, tmp_path: Path) -> None:
         with pytest.raises(TrackingError, match=r"tracking\.uri"):
             api.clean(config, yes=True)
     assert lake.names() == {A, B} and not (tmp_path / "absent.db").exists()
+    assert leaving(api.clean(lake.config(), yes=True)) == {A}, "at the address where the trainings are"
 
 
 def test_a_version_whose_run_another_mlflow_has_stays(lake: Store) -> None:

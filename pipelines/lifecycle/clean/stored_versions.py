@@ -105,7 +105,7 @@ def _read(filesystem: FileSystem, folder: str, entry: FileInfo) -> StoredVersion
     except DatasetError as error:
         fault = f"its manifest cannot be read: {error}"
     if isinstance(filesystem, LocalFileSystem) and os.path.islink(root):
-        fault = fault or f"{root} is a link; remove it by hand"
+        fault = fault or f"{root} is a link, which a cleaning does not follow"
     attempts = dict(_attempts(filesystem, root, manifest.attempt if manifest else ""))
     removed_attempt = read_removed_attempt(filesystem, root) if REMOVED in names else ""
     live = {name for name, attempt in attempts.items() if not attempt.is_old and name != removed_attempt}

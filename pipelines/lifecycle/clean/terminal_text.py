@@ -29,7 +29,7 @@ def describe_cleaning(cleaning: Cleaning) -> str:
     if not going:
         return f"nothing to remove; {show_count(versions, 'version')} stay"
     if cleaning.is_dry_run:
-        return f"would remove {going}, {show_bytes(cleaning.bytes)}; --yes does it"
+        return f"would remove {going}, {show_bytes(cleaning.bytes)} (--yes does it)"
     return f"removed {going}, {show_bytes(cleaning.bytes)}"
 
 
