@@ -13,8 +13,8 @@ from pipelines.data.sources.base import NoIncrementError, RawTable, RawTables
 from pipelines.data.versions.raw_inputs import Sources
 from pipelines.data.versions.row_keys import has_keys
 from pipelines.data.versions.schema import schema_from_text
-from pipelines.data.versions.versions import Version, open_version
-from pipelines.errors import DatasetError, SourceError
+from pipelines.data.versions.versions import Version, open_version, versions
+from pipelines.errors import DatasetError, OutdatedError, SourceError
 from pipelines.etl.identity import version_name
 from pipelines.etl.increments.known_keys import KeyComparison
 from pipelines.etl.increments.query_growth import check_growth
@@ -34,10 +34,11 @@ class Increment:
     keys: KeyComparison
 
 
-def find_parent(config: Config, name: str) -> Version:
-    """The version to start from. Raises DatasetError if there is none, or if it is of another pipeline."""
+def find_parent(config: Config, name: str) -> Version | None:
+    """The version to start from; None if it is the previous one, and none was made from this config, as in a first night. Raises
+    DatasetError if a named version is not there, or if it is of another pipeline."""
     if name == PREVIOUS:
-        return open_version(config.dataset.path, config.data_identity)
+        return open_version(config.dataset.path, config.data_identity) if _has_version(config) else None
     parent = open_version(f"{config.dataset.path}/{name}")
     if parent.manifest.identity != config.data_identity:
         raise DatasetError(
@@ -45,6 +46,14 @@ def find_parent(config: Config, name: str) -> Version:
             f"or {PREVIOUS}"
         )
     return parent
+
+
+def _has_version(config: Config) -> bool:
+    """Whether a version was made from this config in the present format."""
+    try:
+        return any(manifest.identity == config.data_identity for _, manifest in versions(config.dataset.path))
+    except OutdatedError:
+        return False
 
 
 def plan_increment(spark: SparkSession, config: Config, tables: RawTables, parent: Version) -> Increment | None:
