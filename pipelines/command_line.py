@@ -20,8 +20,8 @@ Flags = Mapping[str, Mapping[str, Any]]
 
 
 def read_config_and_output(program: str, arguments: list[str], own_flags: str = "") -> "Config":
-    """The config; `--quiet`, `--json` and `--verbose` among the arguments say how the command tells of its progress. `own_flags` shows those
-    of the command itself in its usage."""
+    """The config; `--quiet`, `--json` and `--verbose` among the arguments say how the command tells of its progress. `own_flags` shows
+    those of the command itself in its usage."""
     config_arguments, output_flag = split_output_flag(arguments)
     config = read_config_argument(program, config_arguments, own_flags=own_flags)
     speak_as(output_flag)

@@ -44,7 +44,7 @@ class NightlyData:
             kind = "file altered"
         match kind:
             case "rows added":
-                self._write(night, self._new_rows(night))
+                self.add_rows(night)
             case "rows corrected":
                 self._write(night, self._corrections(night))
             case "rows added and corrected":
@@ -59,6 +59,10 @@ class NightlyData:
                 name = self.chance.choice([name for name, rows in sorted(self.files.items()) if len(rows) > 5])
                 self._replace(name, self.files[name][1:])
         return kind
+
+    def add_rows(self, night: int) -> None:
+        """Write a file with rows under new keys."""
+        self._write(night, self._new_rows(night))
 
     def expected(self) -> dict[int, float]:
         """Age by key, of the newest row of each key among those that are not refused."""

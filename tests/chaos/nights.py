@@ -90,7 +90,7 @@ def live_through(nights: Nights, number: int) -> None:
     kind = nights.data.change(number)
     nights.nights[kind] += 1
     log = finish(nights, "etl", ["jobs/etl.py", str(nights.pipeline), "--from", "previous", "--json"])
-    result = next(event for event in reversed(events(log)) if event["event"] == "result")
+    result = read_result(log)
     version = open_version(nights.config.dataset.path, nights.config.data_identity)
     assert version.manifest.version == result["version"], "the version to open is that of the job"
     check_lineage(nights, kind, version.manifest)
@@ -121,6 +121,10 @@ def check_rows(nights: Nights, version: Version) -> None:
     assert not wrong, f"{len(wrong)} keys have another row, such as {wrong[0]}: {actual.get(wrong[0])}, not {expected.get(wrong[0])}"
 
 
+def start_etl(nights: Nights, log: Path, *flags: str) -> Job:
+    return Job(["jobs/etl.py", str(nights.pipeline), "--json", *flags], log, PYSPARK_SUBMIT_ARGS=SUBMIT)
+
+
 def finish(nights: Nights, name: str, command: list[str]) -> Path:
     """Run a job until it ends well, each time killed at a random moment with a chance of a half. Returns the log of its last run."""
     for attempt in range(6):
@@ -142,9 +146,11 @@ def finish(nights: Nights, name: str, command: list[str]) -> Path:
     raise AssertionError(f"{name} was killed every time")
 
 
-def events(log: Path) -> list[dict[str, Any]]:
-    """The lines of JSON among those that a job printed."""
-    return [json.loads(line) for line in log.read_text(errors="replace").splitlines() if line.startswith('{"event"')]
+def read_result(log: Path) -> dict[str, Any]:
+    """What a job says that it has made."""
+    lines = [line for line in log.read_text(errors="replace").splitlines() if line.startswith('{"event": "result"')]
+    assert len(lines) == 1, f"{log} has {len(lines)} results"
+    return dict(json.loads(lines[0]))
 
 
 def check_end(nights: Nights) -> dict[str, Any]:
