@@ -36,7 +36,7 @@ def uri(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def day(number: int, rows: int = DAY) -> pa.Table:
     """The rows of one day, with keys of their own."""
-    values = RANDOM.standard_normal(rows)
+    values = RANDOM.standard_normal(rows).clip(-3, 3)  # no age is implausible
     return pa.table(
         {
             "id": np.arange(number * DAY, number * DAY + rows),
