@@ -36,10 +36,17 @@ class NightlyData:
     files: dict[str, list[Row]] = field(default_factory=dict)
     keys: int = 0
     """Keys that have come so far: the numbers below."""
+    kinds_to_come: list[str] = field(default_factory=list)
 
     def change(self, night: int) -> str:
-        """Change the files as this night does, and return how."""
-        kind = self.chance.choices(list(KINDS), list(KINDS.values()))[0] if night else "rows added"
+        """Change the files as this night does, and return how. The first nights bring every kind once, in any order."""
+        if night == 0:
+            kind = "rows added"
+        elif night <= len(KINDS):
+            self.kinds_to_come = self.kinds_to_come or self.chance.sample(list(KINDS), len(KINDS))
+            kind = self.kinds_to_come.pop()
+        else:
+            kind = self.chance.choices(list(KINDS), list(KINDS.values()))[0]
         if kind == "file erased" and len(self.files) < 3:
             kind = "file altered"
         match kind:

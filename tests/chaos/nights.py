@@ -37,6 +37,7 @@ class Nights:
 
     folder: Path
     chance: random.Random
+    """Decides when jobs are killed."""
     config: Config
     data: NightlyData
     seconds: dict[str, float] = field(default_factory=lambda: {"etl": 15.0, "train": 20.0})
@@ -80,8 +81,8 @@ def write_pipeline(folder: Path, dataset: str) -> Path:
 
 def begin(folder: Path, seed: int) -> Nights:
     (folder / "raw").mkdir(parents=True)
-    chance = random.Random(f"{seed}/nights")
-    return Nights(folder, chance, load(write_pipeline(folder, "data")), NightlyData(folder / "raw", chance))
+    kills, changes = random.Random(f"{seed}/kills"), random.Random(f"{seed}/changes")  # apart: how many kills hit depends on the machine
+    return Nights(folder, kills, load(write_pipeline(folder, "data")), NightlyData(folder / "raw", changes))
 
 
 def live_through(nights: Nights, number: int) -> None:
