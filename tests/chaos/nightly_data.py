@@ -71,7 +71,7 @@ class NightlyData:
         """Write a file with rows under new keys."""
         self._write(night, self._new_rows(night))
 
-    def expected(self) -> dict[int, float]:
+    def expect_rows(self) -> dict[int, float]:
         """Age by key, of the newest row of each key among those that are not refused."""
         newest: dict[int, tuple[int, float]] = {}
         for key, age, seen_on, _ in [row for rows in self.files.values() for row in rows]:
@@ -87,8 +87,8 @@ class NightlyData:
     def _corrections(self, night: int) -> list[Row]:
         """Newer rows under known keys, older ones that come late, and the same rows once more."""
         keys = self.chance.sample(range(self.keys), min(15, self.keys))
-        known = [row for _, rows in sorted(self.files.items()) for row in rows]
-        return [*self._rows(keys, [night] * len(keys)), *self._late_rows(night, 10), *self.chance.sample(known, min(10, len(known)))]
+        all_rows = [row for _, rows in sorted(self.files.items()) for row in rows]
+        return [*self._rows(keys, [night] * len(keys)), *self._late_rows(night, 10), *self.chance.sample(all_rows, min(10, len(all_rows)))]
 
     def _late_rows(self, night: int, count: int) -> list[Row]:
         keys = self.chance.sample(range(self.keys), min(count, self.keys))
@@ -96,7 +96,7 @@ class NightlyData:
 
     def _rows(self, keys: "range | list[int]", seen_on: list[int]) -> list[Row]:
         ages = [self.chance.gauss(40, 8) for _ in keys]
-        return [(key, age, seen, age > 42) for key, age, seen in zip(keys, ages, seen_on, strict=True)]
+        return [(key, age, moment, age > 42) for key, age, moment in zip(keys, ages, seen_on, strict=True)]
 
     def _implausible_rows(self, keys: "range | list[int]", night: int) -> list[Row]:
         return [(key, 1.0, night, True) for key in keys]

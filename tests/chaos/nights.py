@@ -117,7 +117,7 @@ def check_rows(nights: Nights, version: Version) -> None:
     }
     assert len(set(values["number"].tolist())) == len(values["number"]), "each key once"
     actual = {int(key): float(age) for key, age in zip(values["number"], values["age"], strict=True)}
-    expected = {key: float(np.float32(age)) for key, age in nights.data.expected().items()}
+    expected = {key: float(np.float32(age)) for key, age in nights.data.expect_rows().items()}
     wrong = sorted(key for key in {*actual, *expected} if actual.get(key) != expected.get(key))
     assert not wrong, f"{len(wrong)} keys have another row, such as {wrong[0]}: {actual.get(wrong[0])}, not {expected.get(wrong[0])}"
 
