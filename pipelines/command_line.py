@@ -19,10 +19,11 @@ Flags = Mapping[str, Mapping[str, Any]]
 """What `ArgumentParser.add_argument` takes, by flag."""
 
 
-def read_config_and_output(program: str, arguments: list[str]) -> "Config":
-    """The config; `--quiet`, `--json` and `--verbose` among the arguments say how the command tells of its progress."""
+def read_config_and_output(program: str, arguments: list[str], own_flags: str = "") -> "Config":
+    """The config; `--quiet`, `--json` and `--verbose` among the arguments say how the command tells of its progress. `own_flags` shows
+    those of the command itself in its usage."""
     config_arguments, output_flag = split_output_flag(arguments)
-    config = read_config_argument(program, config_arguments)
+    config = read_config_argument(program, config_arguments, own_flags=own_flags)
     speak_as(output_flag)
     return config
 

@@ -8,6 +8,7 @@ import logging
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -77,24 +78,40 @@ def etl(program: str, arguments: list[str]) -> None:
     from pipelines.etl.summary import version_summary
     from pipelines.runtime.progress import tell
 
+    began = datetime.now(UTC)
     manifest = prepare(config, options.parent)
     printed_fields = manifest.model_dump(mode="json", include={"version", "digest", "run_id", "quarantined", "parent"})
     rows = {split: summary.rows for split, summary in manifest.splits.items()}
-    tell("result", version_summary(config, manifest), **printed_fields, path=f"{config.dataset.path}/{manifest.version}", rows=rows)
+    printed_fields |= {"path": f"{config.dataset.path}/{manifest.version}", "rows": rows, "is_new": manifest.created >= began}
+    tell("result", version_summary(config, manifest), **printed_fields)
     _tell_page(config)
 
 
 def train(program: str, arguments: list[str]) -> None:
-    """Train a model on a dataset version, and log it in MLflow; with folds, a model for each."""
-    config = read_config_and_output(program, arguments)
+    """Train a model on a dataset version, and log it in MLflow; with folds, a model for each. With --once, a finished run of it will do."""
+    options, arguments = split_flags(program, "[--once]", {"--once": _SWITCH}, arguments)
+    config = read_config_and_output(program, arguments, "[--once]")
     from pipelines.api import cross_validate, train
     from pipelines.config.dataset.dataset import FoldSplit
 
     if isinstance(config.dataset.split, FoldSplit) and config.train.fold is None:
+        if options.once:
+            logging.getLogger(__name__).warning("--once is left out of account: a cross-validation is made anew")
         cross_validate(config)
-    else:
+    elif not (options.once and _tell_finished_run(config)):
         train(config)
     _tell_page(config)
+
+
+def _tell_finished_run(config: "Config") -> bool:
+    """Tell of the finished run of the config on its dataset version, and return whether there is one."""
+    from pipelines.launch.training_run import find_result
+    from pipelines.runtime.progress import tell
+
+    result = find_result(config)
+    if result:
+        tell("result", f"run {result.run_id} of experiment {config.experiment}\nmodel {result.model}", **asdict(result), is_new=False)
+    return result is not None
 
 
 def verify(program: str, arguments: list[str]) -> None:
@@ -189,25 +206,34 @@ def predict(program: str, arguments: list[str]) -> None:
     """Predict the rows of files or tables with a model, with Spark."""
     usage = "--model URI [--input [TABLE=]PATH ...] --output FOLDER [--keep COLUMN ...]"
     flags = {"--model": _TEXT, "--input": _TEXTS, "--output": _TEXT, "--keep": _TEXTS}
+    arguments, output_flag = split_output_flag(arguments)
     options, config = read_flags(program, usage, flags, arguments)
     if not options.model or not options.output:
         raise ConfigError(f"--model is {options.model!r} and --output {options.output!r}; give the URI of a model, models:/…, and a folder")
+    speak_as(output_flag)
     from pipelines.api import predict
+    from pipelines.runtime.progress import tell
 
-    print(predict(config, options.model, options.output, options.input, options.keep).summary(options.output))
+    predictions = predict(config, options.model, options.output, options.input, options.keep)
+    fields = predictions.model_dump(mode="json", include={"snapshot", "model", "model_digest", "rows_in", "rows_out", "refused"})
+    tell("result", predictions.summary(options.output), **fields, output=options.output)
     _tell_page(config)
 
 
 def promote(program: str, arguments: list[str]) -> None:
     """Make a run's model the champion if it passes the gates of the config, or roll back: exit code 8 if it does not."""
     flags = {"--run": _TEXT, "--rollback": _SWITCH}
+    arguments, output_flag = split_output_flag(arguments)
     options, config = read_flags(program, "(--run RUN_ID | --rollback)", flags, arguments)
     if bool(options.run) == options.rollback:
         mistake = "both --run and --rollback are given" if options.run else "neither --run nor --rollback is given"
         raise ConfigError(f"{mistake}; give the ID of a run to promote, or --rollback")
+    speak_as(output_flag)
     from pipelines.api import promote, rollback
+    from pipelines.runtime.progress import tell
 
-    print((rollback(config) if options.rollback else promote(config, options.run)).text)
+    promotion = rollback(config) if options.rollback else promote(config, options.run)
+    tell("result", promotion.text, model=promotion.name, version=promotion.version, run_id=promotion.run_id, decision=promotion.text)
     _tell_page(config)
 
 
@@ -344,7 +370,8 @@ def _run_command(words: list[str]) -> None:
     if name in ("-h", "--help"):
         print(
             f"{usage}\n\nA command's usual settings: lockstep COMMAND CONF.yaml --help; every setting: --help all\n"
-            "etl, train and doctor: --quiet prints warnings and errors only, --verbose details, --json one JSON object a line"
+            "etl, train, promote, predict and doctor: --quiet prints warnings and errors only, --verbose details,\n"
+            "--json one JSON object a line"
         )
     elif name not in COMMANDS:
         raise ConfigError(f"{usage}\nlockstep: a command comes first (got {name or 'nothing'})")

@@ -59,7 +59,7 @@ def compare(config: Config, limit: int) -> Row:
     run = str(client.get_logged_model(tracking.newest_model(config).removeprefix("models:/")).source_run_id)
     folder, subject = api.export(config, run, "onnx"), read_subject(config, run)
     spark = session("export-alone")
-    table, _ = test_rows(spark, config, subject.manifest.version, limit)
+    table, _ = test_rows(spark, config, subject.manifest, limit)
     table = table.select(subject.raw_schema.names).cast(subject.raw_schema)
     expected = example_predictions(subject, table)
     with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as file:

@@ -49,6 +49,8 @@ def run(config: Config, page: Page | None = None, parent_name: str = "") -> Mani
     name of a parent, or PREVIOUS, only rows that came after it are read, where that gives the rows of an ETL in full. Raises the
     LockstepErrors of its stages. A failed attempt leaves no version, and removes its files."""
     parent = find_parent(config, parent_name) if parent_name else None
+    if parent_name and not parent:
+        log.warning("all rows are read: %s holds no version that was made from this config", config.dataset.path)
     stages = Stages()
     tables = raw_tables(config.source)
     _check_output_is_outside(config, tables)

@@ -106,7 +106,7 @@ def find_result(config: Config) -> Result | None:
         result = Result(**json.loads(content))
     except (TypeError, ValueError):  # of another version, or edited
         return None
-    log.warning("run %s has trained this model on these rows: it is taken; api.train(run.config) trains it again", run_id)
+    log.warning("run %s has trained this model on these rows: it is taken; `train` without --once, or api.train, trains it again", run_id)
     return result
 
 

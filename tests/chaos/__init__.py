@@ -10,7 +10,8 @@
 8. `fuzz`               a committed version, altered in thousands of ways.
 9. `servers`            parameter servers, their backups and workers.
 10. `layouts`           a model that is spread over workers, which goes on in another layout after every kill: `life` is one.
-11. `report`            the table, and the dated result.
+11. `nights`            a pipeline that nobody watches, night after night, on `nightly_data`, beside one ETL of everything.
+12. `report`            the table, and the dated result.
 
 `make chaos` runs all of it; the tests here are its short form.
 """

@@ -1,7 +1,7 @@
 """Faults to real processes at random moments, and the table of what came of them.
 
-python -m chaos [--seed 1] [--cases exact ddp elastic servers layouts signals stages starts nan etl environments predict fuzz cost]
-                [--seconds 900] [--results FOLDER] [--append]
+python -m chaos [--seed 1] [--cases exact ddp elastic servers layouts signals stages starts nan etl environments predict nights fuzz cost]
+                [--nights 50] [--seconds 900] [--results FOLDER] [--append]
 """
 
 import argparse
@@ -13,11 +13,12 @@ import tempfile
 import time
 from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from benchmarks.report import RESULTS, package_versions, save, show
-from chaos import cost, environments, etl, fuzz, layouts, nan, predict, servers, signals, stages, starts, training
+from chaos import cost, environments, etl, fuzz, layouts, nan, nights, predict, servers, signals, stages, starts, training
 from chaos.faults import FAULTS
 from chaos.processes import Nodes
 from chaos.report import fault_rows, training_row
@@ -132,6 +133,11 @@ def run_predict(name: str, seed: int, folder: Path, seconds: float) -> tuple[Tab
     return {"faults": fault_rows(name, outcomes, {"rows lost": 0, "rows repeated": 0} if sound else {})}, sound
 
 
+def run_nights(name: str, seed: int, folder: Path, seconds: float, count: int = nights.NIGHTS) -> tuple[Tables, bool]:
+    outcomes, ending = nights.run_all(folder, seed, count, seconds)
+    return {"faults": fault_rows(name, outcomes, {}), name: [{"case": name, **ending}]}, are_recovered(outcomes)
+
+
 def run_fuzz(name: str, seed: int, folder: Path, seconds: float) -> tuple[Tables, bool]:
     began = time.monotonic()
     fuzzing = fuzz.fuzz(folder, seed, FUZZ_FAULTS)
@@ -161,6 +167,7 @@ CASES: dict[str, Callable[[str, int, Path, float], tuple[Tables, bool]]] = {
     "etl": run_etl,
     "environments": run_environments,
     "predict": run_predict,
+    "nights": run_nights,
     "fuzz": run_fuzz,
     "cost": run_cost,
 }
@@ -186,10 +193,12 @@ def main() -> None:
     parser.add_argument("--cases", nargs="+", choices=list(CASES), default=list(CASES))
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--seconds", type=float, default=900.0, help="of a case, after which no more faults are caused")
+    parser.add_argument("--nights", type=int, default=nights.NIGHTS, help="of the case of that name")
     parser.add_argument("--append", action="store_true", help="to today's result instead of replacing it")
     arguments = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # what was started is ended
     versions = package_versions("ray", "torch", "pyspark", "mlflow", "pyarrow")
+    cases = {**CASES, "nights": partial(run_nights, count=arguments.nights)}
     tables: Tables = {}
     if arguments.append:
         tables = newest_tables(arguments.results)
@@ -197,7 +206,7 @@ def main() -> None:
     for case in arguments.cases:
         began = time.monotonic()
         with tempfile.TemporaryDirectory(prefix="chaos-", dir="/tmp", ignore_cleanup_errors=True) as folder:
-            new, fine = CASES[case](case, arguments.seed, Path(folder), arguments.seconds)
+            new, fine = cases[case](case, arguments.seed, Path(folder), arguments.seconds)
         print(f"{case}: {'sound' if fine else 'NOT SOUND'}, {time.monotonic() - began:.0f} s", flush=True)
         tables, sound = replace_case(tables, new, case), sound and fine
         save("chaos", tables, versions, arguments.results)

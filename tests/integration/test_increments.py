@@ -21,6 +21,7 @@ from pipelines.data.versions.row_keys import read_keys
 from pipelines.data.versions.versions import open_version, read_column
 from pipelines.errors import ConfigError, DatasetError, SourceError
 from pipelines.etl.run import run
+from pipelines.serving.registry import gates
 
 RANDOM = np.random.default_rng(3)
 NUMBER = {"number": {"encoder": "identity", "column": "id"}}
@@ -35,7 +36,7 @@ def uri(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def day(number: int, rows: int = DAY) -> pa.Table:
     """The rows of one day, with keys of their own."""
-    values = RANDOM.standard_normal(rows)
+    values = RANDOM.standard_normal(rows).clip(-3, 3)  # no age is implausible
     return pa.table(
         {
             "id": np.arange(number * DAY, number * DAY + rows),
@@ -220,6 +221,40 @@ def test_a_key_that_comes_again_is_settled_as_by_an_etl_in_full(tmp_path: Path, 
     assert ids(settings) == list(range(3 * DAY))
     assert grown.quarantined == ({} if newest else {"repeated key: id": grown.quarantined["repeated key: id"]})
     assert grown.balance is not None and (grown.balance.superseded > 0) == bool(newest)
+
+
+def test_keys_of_rows_that_an_encoder_refused_are_not_forgotten(
+    tmp_path: Path, uri: str, spark: SparkSession, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The newest row of a key stands before older ones that come later, also if it is refused."""
+    caplog.set_level(logging.WARNING, "pipelines")
+    source = {"tables": {"people": {"format": "parquet", "path": f"{tmp_path}/raw"}}, "max_quarantined": 0.5}
+    features = {"age": "identity", **NUMBER}
+    settings = config(tmp_path, uri, source, features=features, newest="seen_on")
+    rows = change_ages(day(0), 0, seen_on=5)
+    ages = [None] * 20 + rows["age"].to_pylist()[20:]
+    arrive(tmp_path, 0, rows.set_column(1, "age", pa.array(ages, pa.float64())))
+    assert run(settings, parent_name="previous").quarantined != {} and "holds no version that was made from this config" in caplog.text
+    expecting = config(tmp_path, uri, {**source, "expect": {"has age": "age IS NOT NULL"}}, features=features, newest="seen_on")
+    run(expecting)
+    arrive(tmp_path, 1, change_ages(rows.drop(["seen_on"]).slice(0, 20), 7, seen_on=4))
+    assert run(settings, parent_name="previous").parent == "" and "refused 20 rows of" in caplog.text
+    assert ids(settings) == list(range(20, DAY))
+    # An expectation refuses rows before keys are compared, so that the late rows stay, in an increment and in full.
+    grown = run(expecting, parent_name="previous")
+    assert grown.parent and set_digests(grown) == set_digests(run(expecting)) and ids(expecting) == list(range(DAY))
+
+
+def test_promotion_finds_the_test_rows_of_an_increment(tmp_path: Path, uri: str, spark: SparkSession) -> None:
+    settings = config(tmp_path, uri, features={"age": "identity", **NUMBER}, newest="seen_on")
+    rows = day(0)
+    arrive(tmp_path, 0, change_ages(rows, 0, seen_on=5))
+    run(settings)
+    arrive(tmp_path, 1, change_ages(rows, 1, seen_on=6))
+    grown = run(settings, parent_name="previous")
+    table, sources = gates.test_rows(spark, settings, grown, 2 * DAY)
+    assert grown.parent and sources.holds and len(table) == grown.splits["test"].rows and set(table["seen_on"].to_pylist()) == {6}
+    assert ids(settings) == list(range(DAY)), "every row of the parent is replaced"
 
 
 def test_raw_rows_and_keys_stay_beside_rows_that_are_written_again(tmp_path: Path, uri: str, spark: SparkSession) -> None:

@@ -96,8 +96,8 @@ def test_a_command_of_the_documents_exists(words: list[str]) -> None:
             pass
         case ["lockstep", command, *_] | [command, "<<", "EOF"]:
             assert command in {*COMMANDS, "python"}
-        case ["cluster/pack.sh", _, *_]:
-            assert os.access(ROOT / "cluster/pack.sh", os.X_OK)
+        case ["cluster/pack.sh" | "cluster/night.sh" as script, _, *_]:
+            assert os.access(ROOT / script, os.X_OK)
         case ["spark-submit" | "python", *job] | ["ray", "job", "submit", "--working-dir", ".", "--", "python", *job]:
             check_job(job)
         case _:

@@ -8,17 +8,17 @@ from pyspark.sql import DataFrame, SparkSession
 from pipelines.config import Config
 from pipelines.config.dataset.dataset import ByFraction, Dataset, FoldSplit
 from pipelines.config.features import encoder_settings
-from pipelines.config.messages.words import name_list
+from pipelines.config.messages.words import name_list, show_count
 from pipelines.data.sources.base import NoIncrementError, RawTable, RawTables
 from pipelines.data.versions.raw_inputs import Sources
 from pipelines.data.versions.row_keys import has_keys
 from pipelines.data.versions.schema import schema_from_text
-from pipelines.data.versions.versions import Version, open_version
-from pipelines.errors import DatasetError, SourceError
+from pipelines.data.versions.versions import Version, open_version, versions
+from pipelines.errors import DatasetError, OutdatedError, SourceError
 from pipelines.etl.identity import version_name
 from pipelines.etl.increments.known_keys import KeyComparison
 from pipelines.etl.increments.query_growth import check_growth
-from pipelines.etl.splits.split_assignment import raw_schema
+from pipelines.etl.splits.split_assignment import raw_schema, repeat_reason
 
 PREVIOUS = "previous"
 """In place of a version's name: the one that ETL made or confirmed last."""
@@ -34,10 +34,11 @@ class Increment:
     keys: KeyComparison
 
 
-def find_parent(config: Config, name: str) -> Version:
-    """The version to start from. Raises DatasetError if there is none, or if it is of another pipeline."""
+def find_parent(config: Config, name: str) -> Version | None:
+    """The version to start from; None if it is the previous one, and none was made from this config, as in a first night. Raises
+    DatasetError if a named version is not there, or if it is of another pipeline."""
     if name == PREVIOUS:
-        return open_version(config.dataset.path, config.data_identity)
+        return open_version(config.dataset.path, config.data_identity) if _has_version(config) else None
     parent = open_version(f"{config.dataset.path}/{name}")
     if parent.manifest.identity != config.data_identity:
         raise DatasetError(
@@ -47,11 +48,20 @@ def find_parent(config: Config, name: str) -> Version:
     return parent
 
 
+def _has_version(config: Config) -> bool:
+    """Whether a version was made from this config in the present format."""
+    try:
+        return any(manifest.identity == config.data_identity for _, manifest in versions(config.dataset.path))
+    except OutdatedError:
+        return False
+
+
 def plan_increment(spark: SparkSession, config: Config, tables: RawTables, parent: Version) -> Increment | None:
     """The increment to a parent, from tables whose views are registered; None if no rows came. Raises NoIncrementError if the parent's rows
     may not be those that an ETL in full would give, or if new rows of the query do not follow from new rows of the tables."""
     sources = parent.sources()
     _check_dataset(config.dataset, parent)
+    _check_refused_keys(config, parent)
     _check_same_software(spark, config, tables, sources, parent)
     grown = {name: table for name, old in tables.items() if (table := _table_since(spark, name, old, sources)) is not None}
     if not grown:
@@ -83,6 +93,19 @@ def _check_dataset(dataset: Dataset, parent: Version) -> None:
             raise NoIncrementError("documents are packed into windows, in which none is found again by its key")
     elif dataset.key and not has_keys(parent.filesystem, parent.root, parent.row_groups):
         raise NoIncrementError(f"{parent.manifest.version} has no hashes of its keys")
+
+
+def _check_refused_keys(config: Config, parent: Version) -> None:
+    """Raises NoIncrementError if the parent refused rows after their keys had been compared. Such a row keeps its place before other rows
+    with its key, and only those in parts have their keys beside them."""
+    manifest, reasons = parent.manifest, (*config.source.expect, repeat_reason(config.dataset.key))
+    if not config.dataset.key or manifest.balance is None:
+        return
+    if rows := manifest.balance.refused - sum(manifest.quarantined.get(reason, 0) for reason in reasons):
+        raise NoIncrementError(
+            f"an encoder or dataset.split refused {show_count(rows, 'row')} of {manifest.version}, whose keys are not kept; let "
+            "source.expect refuse such rows, which comes before keys are compared"
+        )
 
 
 def _check_same_software(spark: SparkSession, config: Config, tables: RawTables, sources: Sources, parent: Version) -> None:

@@ -22,6 +22,7 @@ from pipelines.config.serving import GateName, Registry
 from pipelines.data.sources.base import raw_tables
 from pipelines.data.sources.source_errors import source_errors
 from pipelines.data.sources.tables import read_tables
+from pipelines.data.versions.manifest import Manifest
 from pipelines.errors import ConfigError, DatasetError
 from pipelines.etl.identity import check_unchanged, collect_sources, version_name
 from pipelines.etl.judge import judge
@@ -129,14 +130,16 @@ def bounds(settings: Registry, metrics: Mapping[str, float], reasons: Mapping[st
     return lower + [at_most(f"test/{name}", values.get(f"test/{name}"), bound) for name, bound in settings.at_most.items()]
 
 
-def test_rows(spark: SparkSession, config: Config, version: str, max_rows: int) -> tuple[pa.Table, Gate]:
+def test_rows(spark: SparkSession, config: Config, manifest: Manifest, max_rows: int) -> tuple[pa.Table, Gate]:
     """The query's columns of at most `max_rows` rows of the test split, always the same rows in the same order, and the gate that the
-    sources are those of the `version`. If they are not, there are no rows. Raises SourceError if a source changed during reading."""
+    sources are those of the version with this `manifest`. If they are not, there are no rows. Raises SourceError if a source changed during
+    reading."""
     tables = raw_tables(config.source)
     before = collect_sources(config.source, tables, lambda table: table.state())
     is_deterministic = not analyse(spark, config, tables)
     identities = collect_sources(config.source, tables, lambda table: table.identity(spark))
-    gate = equal("the version that the sources, by their checksums, would make", version_name(config, tables, identities, spark), version)
+    name = version_name(config, tables, identities, spark, manifest.parent_digest)
+    gate = equal("the version that the sources, by their checksums, would make", name, manifest.version)
     if not gate.holds:
         return pa.table({}), gate
     with source_errors(config.source):

@@ -256,7 +256,7 @@ def _judge_rows(
     settings, version = config.registry, candidate.version
     spark = session(config.name)
     with temporary_cache(spark):
-        rows, sources = test_rows(spark, config, version.manifest.version, settings.most_rows)
+        rows, sources = test_rows(spark, config, version.manifest, settings.most_rows)
     judgement.add("sources", [sources], "")
     if not sources.holds:
         judgement.not_checked |= dict.fromkeys(_ROW_GATES[1:], "the sources have changed") | skipped
