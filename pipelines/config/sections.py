@@ -7,6 +7,7 @@ from pipelines.config.dataset.dataset import ByFraction as ByFraction
 from pipelines.config.dataset.dataset import ByTime as ByTime
 from pipelines.config.dataset.dataset import ByTimeFold as ByTimeFold
 from pipelines.config.dataset.dataset import Dataset as Dataset
+from pipelines.config.dataset.dataset import Keep as Keep
 from pipelines.config.dataset.windows import WindowSettings as WindowSettings
 from pipelines.config.features.arrays import ImageSettings as ImageSettings
 from pipelines.config.features.arrays import ScaleSettings as ScaleSettings
@@ -32,6 +33,7 @@ from pipelines.config.features.targets import WeightSettings as WeightSettings
 from pipelines.config.serving import Endpoint as Endpoint
 from pipelines.config.serving import Export as Export
 from pipelines.config.serving import Registry as Registry
+from pipelines.config.source.source import DriftLimits as DriftLimits
 from pipelines.config.source.source import Source as Source
 from pipelines.config.source.source import Table as Table
 from pipelines.config.tasks.task import NumberEmbedding as NumberEmbedding

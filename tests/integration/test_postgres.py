@@ -13,6 +13,7 @@ import pytest
 from postgres_server import PASSWORD, Server, server
 from pyspark.sql import SparkSession
 from tables import raw_table, read_tables, source, view_rows
+from waiting import wait_until
 
 from pipelines import api
 from pipelines.config import parse
@@ -343,8 +344,7 @@ def kill_while_a_task_reads(database: Server) -> None:
     """The driver has one connection, and a task another one."""
     with database.connect() as connection:
         sql = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'lockstep'"
-        while connection.execute(sql).fetchone() != (2,):
-            time.sleep(0.05)
+        wait_until(lambda: connection.execute(sql).fetchone() == (2,), "the connection of a task", 120)
         time.sleep(0.5)
     database.kill()
 

@@ -77,7 +77,7 @@ def test_settings_name_a_table_or_a_query_and_no_place_is_part_of_the_identity()
         with pytest.raises(ConfigError, match=message):
             parse({"name": "a", "source": {"tables": {"t": {**table, **values}}}, "dataset": {"path": "d", "features": {}}}, "a.yaml")
     excluded = Source.model_validate({"tables": {"t": table}}).excluded_from_identity
-    assert excluded == {"tables": {"t": {"url", "key", "tasks", "file_column"}}}
+    assert excluded == {"drift": True, "tables": {"t": {"url", "key", "tasks", "file_column"}}}
 
 
 @given(st.lists(st.integers(0, 2_000), min_size=1, max_size=8), st.integers(1, 40))

@@ -36,6 +36,7 @@ COMMON_WORDS = {
     "language",
     "mask",
     "numpy",
+    "spark",
     "operator",
     "series",
     "trees",

@@ -8,7 +8,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PRODUCT = [file for room in ("pipelines", "jobs", "cluster") for file in sorted((ROOT / room).rglob("*.py"))]
-BINARY_OPENERS = {"os", "tarfile", "wave", "Image", "archive"}
+BINARY_OPENERS = {"os", "tarfile", "wave", "Image", "archive", "files", "_files"}
 """Modules and objects whose `open` opens no text."""
 
 
@@ -25,6 +25,8 @@ def _is_text(call: ast.Call) -> bool:
             return True
         case ast.Name(id="open"):
             return not _is_binary(call.args[1:])
+        case ast.Attribute(attr="open", value=ast.Call(func=ast.Attribute(attr="new_input"))):  # of pyiceberg, which gives bytes
+            return False
         case ast.Attribute(attr="open", value=ast.Name(id=owner) | ast.Attribute(attr=owner)):
             return owner not in BINARY_OPENERS and not _is_binary(call.args)
         case ast.Attribute(attr="open"):

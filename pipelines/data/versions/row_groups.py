@@ -112,7 +112,7 @@ class RowGroups(Sequence[RowGroup]):
     @cached_property
     def rows(self) -> np.ndarray:
         """Rows of each, int64 of shape (row groups,)."""
-        return self._numbers("rows")
+        return self.numbers_of("rows")
 
     @property
     def stored_rows(self) -> np.ndarray:
@@ -122,7 +122,7 @@ class RowGroups(Sequence[RowGroup]):
     @property
     def bytes(self) -> int:
         """Bytes of all of them in their files."""
-        return int(self._numbers("bytes").sum())
+        return int(self.numbers_of("bytes").sum())
 
     @property
     def splits(self) -> set[str]:
@@ -131,7 +131,7 @@ class RowGroups(Sequence[RowGroup]):
     @property
     def part(self) -> np.ndarray:
         """Number of each one's part within its split, int64 of shape (row groups,)."""
-        return as_numpy(self.columns.parts["part"])[self._numbers("place")]
+        return as_numpy(self.columns.parts["part"])[self.numbers_of("place")]
 
     @property
     def files(self) -> list[str]:
@@ -140,16 +140,16 @@ class RowGroups(Sequence[RowGroup]):
 
     def select_split(self, split: str) -> Self:
         """The row groups of a split in (part, index) order."""
-        place = self._numbers("place")
+        place = self.numbers_of("place")
         is_in_split = as_numpy(pc.equal(self.columns.parts["split"], text_scalar(split)).cast(pa.uint8())).astype(bool)[place]
         first, count = int(is_in_split.argmax()) if len(place) else 0, int(is_in_split.sum())
         if is_in_split[first : first + count].all():  # as ETL writes them: they share the memory of all
             selected = self._like(self.columns.group_columns.slice(first, count))
         else:
-            selected = self._take(np.flatnonzero(is_in_split))
-        if selected._is_ordered():
+            selected = self.take(np.flatnonzero(is_in_split))
+        if selected.is_ordered():
             return selected
-        return selected._take(np.lexsort((selected._numbers("index"), selected.part)))
+        return selected.take(np.lexsort((selected.numbers_of("index"), selected.part)))
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The row groups as batches of ROW_GROUPS."""
@@ -177,7 +177,7 @@ class RowGroups(Sequence[RowGroup]):
         if isinstance(number, slice):
             start, stop, step = number.indices(len(self))
             if step != 1:
-                return self._take(np.arange(start, stop, step))
+                return self.take(np.arange(start, stop, step))
             return self._like(self.columns.group_columns.slice(start, max(stop - start, 0)))
         if not -len(self) <= number < len(self):
             raise IndexError(f"row group {number} of {len(self)}")
@@ -211,10 +211,10 @@ class RowGroups(Sequence[RowGroup]):
         """The row groups of these rows of `group_columns`."""
         return type(self)(Columns(self.columns.parts, group_columns))
 
-    def _take(self, numbers: np.ndarray) -> Self:
+    def take(self, numbers: np.ndarray) -> Self:
         return self._like(self.columns.group_columns.take(as_arrow(numbers)))
 
-    def _is_ordered(self) -> bool:
+    def is_ordered(self) -> bool:
         """Whether they are in (part, index) order. Looks at one batch after the other: arrays of all would be the peak of a worker."""
         part_numbers = as_numpy(self.columns.parts["part"])
         for start in range(0, len(self), BATCH_ROWS):
@@ -224,13 +224,13 @@ class RowGroups(Sequence[RowGroup]):
                 return False
         return True
 
-    def _numbers(self, name: str) -> np.ndarray:
+    def numbers_of(self, name: str) -> np.ndarray:
         return as_numpy(self.columns.group_columns[name])
 
     def _distinct(self, name: str) -> list[Any]:
         """The different values of a column that the row groups of a file have in common."""
         is_used = np.zeros(len(self.columns.parts), bool)
-        is_used[self._numbers("place")] = True
+        is_used[self.numbers_of("place")] = True
         return list(pc.unique(self.columns.parts[name].take(as_arrow(np.flatnonzero(is_used)))).to_pylist())
 
 

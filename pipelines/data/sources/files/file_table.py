@@ -49,7 +49,7 @@ MANY_FILES = 64
 class FileTable(RawTable[FileSettings]):
     """Checksums identify the bytes, independent of their location; a subclass whose rows contain paths adds them to `names`."""
 
-    _identity: Sequence[SourceFile] | None = None
+    known_identity: Sequence[SourceFile] | None = None
 
     @cached_property
     def files(self) -> list[File]:
@@ -57,9 +57,9 @@ class FileTable(RawTable[FileSettings]):
         return files.find(self.settings.path, lister)
 
     def identity(self, spark: SparkSession) -> Sequence[SourceFile]:
-        if self._identity is None:
-            self._identity = self.state() if self.settings.checksum == "stat" else self.read_checksums(spark)
-        return self._identity
+        if self.known_identity is None:
+            self.known_identity = self.state() if self.settings.checksum == "stat" else self.read_checksums(spark)
+        return self.known_identity
 
     def read_checksums(self, spark: SparkSession) -> Sequence[SourceFile]:
         """Every file with the SHA-256 of its bytes."""
@@ -73,7 +73,7 @@ class FileTable(RawTable[FileSettings]):
         """This table with some of its files. Columns of folders are still those of all files."""
         self._root  # noqa: B018 -- decides relative names, and is that of all files
         part = copy(self)
-        part.files, part._identity = chosen, None
+        part.files, part.known_identity = chosen, None
         return part
 
     def _new_paths(self, current: Sequence[SourceFile], earlier: Sequence[SourceFile]) -> set[str]:

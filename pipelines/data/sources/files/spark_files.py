@@ -27,12 +27,12 @@ _COLUMNS = "path string, modificationTime timestamp, length bigint, content bina
 class SparkFiles(FileTable[Table]):
     load_paths: tuple[str, ...] = ()
     """Of a part of the table, the paths of its files, as Spark takes them."""
-    _base_path: str = ""
+    base_path: str = ""
     """The folder below which folders of such files make columns."""
 
     def only(self, chosen: list[File]) -> Self:
         part = super().only(chosen)
-        part.load_paths, part._base_path = tuple(literal_path(file.path) for file in chosen), _base_path(chosen)
+        part.load_paths, part.base_path = tuple(literal_path(file.path) for file in chosen), _base_path(chosen)
         return part
 
     @property
@@ -42,7 +42,7 @@ class SparkFiles(FileTable[Table]):
     def reader(self, spark: SparkSession) -> DataFrameReader:
         """Raises SourceError if a name of a file is none for Spark's Java, which would pass the file over."""
         check_names(str(self.settings.place), [file.path for file in self.files], str(jvm().System.getProperty("sun.jnu.encoding")))
-        base = {"basePath": self._base_path} if self._base_path else {}
+        base = {"basePath": self.base_path} if self.base_path else {}
         return spark.read.format(self.settings.format).options(**self.options, **base)
 
     def count_files(self, rows: DataFrame) -> int:
@@ -79,7 +79,7 @@ def check_names(place: str, paths: list[str], encoding: str) -> None:
 
 
 class BinaryFile(SparkFiles):
-    _packed_rows: DataFrame | None = None
+    packed_rows: DataFrame | None = None
     """A row for each file; files are packed once."""
 
     def empty(self, spark: SparkSession) -> DataFrame:
@@ -92,7 +92,7 @@ class BinaryFile(SparkFiles):
 
     def only(self, chosen: list[File]) -> Self:
         part = super().only(chosen)
-        part._packed_rows = None
+        part.packed_rows = None
         return part
 
     @property
@@ -108,7 +108,7 @@ class BinaryFile(SparkFiles):
 
     def _pack(self, spark: SparkSession) -> DataFrame:
         """The packed files, also those without a byte, which Spark passes over: whoever reads their content refuses them, one by one."""
-        if self._packed_rows is None:
+        if self.packed_rows is None:
             rows = self._read(spark)
             self.count_files(rows)
             empty = {file.path: file for file in self.files if not file.bytes}
@@ -119,8 +119,8 @@ class BinaryFile(SparkFiles):
                 added.append((name, modified, 0, b"", *(folders[column.lower()] for column in rows.columns[4:])))
             if added:
                 rows = rows.unionByName(rows.sparkSession.createDataFrame(added, rows.schema))
-            self._packed_rows = pack_rows(rows)
-        return self._packed_rows
+            self.packed_rows = pack_rows(rows)
+        return self.packed_rows
 
     def _read(self, spark: SparkSession) -> DataFrame:
         return self.reader(spark).load(list(self.load_paths or self.settings.paths))

@@ -53,7 +53,7 @@ Examiner = Callable[[pa.RecordBatch], pa.RecordBatch]
 class TextTable(FileTable[Table]):
     default_ddl: ClassVar[str] = ""
     """The columns of a table without a schema in its config."""
-    _packed_rows: DataFrame | None = None
+    packed_rows: DataFrame | None = None
 
     @property
     def options(self) -> Options:
@@ -111,7 +111,7 @@ class TextTable(FileTable[Table]):
 
     def only(self, chosen: list[File]) -> Self:
         part = super().only(chosen)
-        part._packed_rows, part.is_packed = None, is_pack_worthwhile(chosen)
+        part.packed_rows, part.is_packed = None, is_pack_worthwhile(chosen)
         return part
 
     def rows(self, spark: SparkSession) -> Rows:
@@ -170,10 +170,10 @@ class TextTable(FileTable[Table]):
             raise SourceError(f"{first} is a file of {kind}, not of {self.settings.format}; write it as csv, json or parquet")
 
     def _pack(self, spark: SparkSession) -> DataFrame:
-        if self._packed_rows is None:
+        if self.packed_rows is None:
             self.check_text()  # here, since a packed file is not read again
-            self._packed_rows = pack_files(spark, self.files)
-        return self._packed_rows
+            self.packed_rows = pack_files(spark, self.files)
+        return self.packed_rows
 
 
 def is_on(options: Options, name: str) -> bool:
