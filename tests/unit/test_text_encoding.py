@@ -21,6 +21,8 @@ def text_calls_without_encoding(source: str) -> Iterator[int]:
 
 def _is_text(call: ast.Call) -> bool:
     match call.func:
+        case ast.Attribute(attr="read_text", value=ast.Name(id="package")):  # of an installed distribution, which is UTF-8
+            return False
         case ast.Attribute(attr="read_text" | "write_text"):
             return True
         case ast.Name(id="open"):

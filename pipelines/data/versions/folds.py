@@ -54,7 +54,7 @@ class FoldRowGroups(RowGroups):
 
     @cached_property
     def stored_rows(self) -> np.ndarray:
-        return self.numbers_of("stored_rows")
+        return self.column_numbers("stored_rows")
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (select_row_groups, self._selection) if self._selection else (FoldRowGroups, (self.columns, self._fold_column, self._folds))

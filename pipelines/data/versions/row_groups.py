@@ -112,7 +112,7 @@ class RowGroups(Sequence[RowGroup]):
     @cached_property
     def rows(self) -> np.ndarray:
         """Rows of each, int64 of shape (row groups,)."""
-        return self.numbers_of("rows")
+        return self.column_numbers("rows")
 
     @property
     def stored_rows(self) -> np.ndarray:
@@ -122,7 +122,7 @@ class RowGroups(Sequence[RowGroup]):
     @property
     def bytes(self) -> int:
         """Bytes of all of them in their files."""
-        return int(self.numbers_of("bytes").sum())
+        return int(self.column_numbers("bytes").sum())
 
     @property
     def splits(self) -> set[str]:
@@ -131,7 +131,7 @@ class RowGroups(Sequence[RowGroup]):
     @property
     def part(self) -> np.ndarray:
         """Number of each one's part within its split, int64 of shape (row groups,)."""
-        return as_numpy(self.columns.parts["part"])[self.numbers_of("place")]
+        return as_numpy(self.columns.parts["part"])[self.column_numbers("place")]
 
     @property
     def files(self) -> list[str]:
@@ -140,7 +140,7 @@ class RowGroups(Sequence[RowGroup]):
 
     def select_split(self, split: str) -> Self:
         """The row groups of a split in (part, index) order."""
-        place = self.numbers_of("place")
+        place = self.column_numbers("place")
         is_in_split = as_numpy(pc.equal(self.columns.parts["split"], text_scalar(split)).cast(pa.uint8())).astype(bool)[place]
         first, count = int(is_in_split.argmax()) if len(place) else 0, int(is_in_split.sum())
         if is_in_split[first : first + count].all():  # as ETL writes them: they share the memory of all
@@ -149,7 +149,7 @@ class RowGroups(Sequence[RowGroup]):
             selected = self.take(np.flatnonzero(is_in_split))
         if selected.is_ordered():
             return selected
-        return selected.take(np.lexsort((selected.numbers_of("index"), selected.part)))
+        return selected.take(np.lexsort((selected.column_numbers("index"), selected.part)))
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The row groups as batches of ROW_GROUPS."""
@@ -224,13 +224,13 @@ class RowGroups(Sequence[RowGroup]):
                 return False
         return True
 
-    def numbers_of(self, name: str) -> np.ndarray:
+    def column_numbers(self, name: str) -> np.ndarray:
         return as_numpy(self.columns.group_columns[name])
 
     def _distinct(self, name: str) -> list[Any]:
         """The different values of a column that the row groups of a file have in common."""
         is_used = np.zeros(len(self.columns.parts), bool)
-        is_used[self.numbers_of("place")] = True
+        is_used[self.column_numbers("place")] = True
         return list(pc.unique(self.columns.parts[name].take(as_arrow(np.flatnonzero(is_used)))).to_pylist())
 
 

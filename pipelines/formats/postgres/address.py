@@ -42,7 +42,7 @@ def connection_address(url: str) -> str:
     """The address with the parameters that connections have."""
     parts = urlsplit(url)
     parameters = {**_DEFAULTS, **dict(parse_qsl(parts.query, keep_blank_values=True)), **_ENCODING}
-    return urlunsplit(parts._replace(query=urlencode(parameters, quote_via=quote, safe="/:")))
+    return urlunsplit((*parts[:3], urlencode(parameters, quote_via=quote, safe="/:"), parts.fragment))
 
 
 def split_address(address: str) -> tuple[str, dict[str, str]]:
@@ -50,7 +50,7 @@ def split_address(address: str) -> tuple[str, dict[str, str]]:
     parts = urlsplit(address)
     parameters = dict(parse_qsl(parts.query))
     settings = {str(name): parameters.pop(name) for name in ("table", "query") if name in parameters}
-    return urlunsplit(parts._replace(query=urlencode(parameters, quote_via=quote, safe="/:"))), settings
+    return urlunsplit((*parts[:3], urlencode(parameters, quote_via=quote, safe="/:"), parts.fragment)), settings
 
 
 def quote_postgres_name(name: str) -> str:
