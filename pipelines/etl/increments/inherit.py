@@ -14,6 +14,7 @@ from pipelines.data.sources.base import NoIncrementError, distribute
 from pipelines.data.versions.commit import Attempt, Report
 from pipelines.data.versions.manifest import SPLITS, tensor_columns
 from pipelines.data.versions.merge_parts import Part, find_small_parts, merge_parts
+from pipelines.data.versions.parts import RowGroup
 from pipelines.data.versions.rewrite import Removal, RewrittenPart, rewrite_part
 from pipelines.data.versions.row_groups import collect_row_groups
 from pipelines.data.versions.rows_digest import rows_sum
@@ -27,12 +28,12 @@ REFIT_PSI, REFIT_MISSING = 0.25, 0.05
 def inherit(parent: Version, report: Report, rewritten: list[RewrittenPart]) -> int:
     """Put the parent's row groups before those of the report, whose parts are numbered after them, and add what was counted of its rows.
     `rewritten` parts stand in place of the parent's. Returns the number of the parent's rows that stay."""
-    in_place_of = {part.file: part for part in rewritten}
-    merged = {file for part in rewritten for file in part.merged}
-    inherited = []
-    for file, groups in parent.groups_by_part().items():
+    groups_by_part, inherited = parent.groups_by_part(), list[RowGroup]()
+    row_groups_in_place: dict[str, list[RowGroup]] = {part.file: part.row_groups for part in rewritten}
+    row_groups_in_place |= {file: [] for part in rewritten for file in part.merged}
+    for file, groups in groups_by_part.items():
         shared = [replace(group, file=path_from_sibling(file, parent.manifest.version)) for group in groups]
-        inherited += [] if file in merged else in_place_of[file].row_groups if file in in_place_of else shared
+        inherited += row_groups_in_place.get(file, shared)
     first = {split: 1 + max((group.part for group in parent.row_groups if group.split == split), default=-1) for split in SPLITS}
     report.row_groups = [*inherited, *(replace(group, part=first[group.split] + group.part) for group in report.row_groups)]
     for split, summary in parent.manifest.splits.items():
@@ -41,7 +42,7 @@ def inherit(parent: Version, report: Report, rewritten: list[RewrittenPart]) -> 
         name: Counter(dict(enumerate(fitted.class_counts))) for name, fitted in parent.manifest.encoders.items() if fitted.class_counts
     }
     for part in rewritten:
-        split = parent.groups_by_part()[part.file][0].split
+        split = groups_by_part[part.file][0].split
         report.add_rows(split, -part.removed_sum)
         report.side_files += part.side_files
         for name, classes in part.removed_classes.items() if split == SPLITS[0] else ():
