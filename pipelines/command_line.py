@@ -63,7 +63,7 @@ def read_flags(
     parser = argparse.ArgumentParser(program, f"{program} CONF.yaml {usage}", add_help=False, allow_abbrev=False)
     for flag, keywords in flags.items():
         parser.add_argument(flag, **keywords)
-    check_flags_once(flags, arguments)
+    check_flags_once([flag for flag, keywords in flags.items() if keywords.get("action") != "append"], arguments)
     options, config_arguments = parser.parse_known_args(arguments)
     return options, read_config_argument(program, config_arguments, level, usage)
 

@@ -18,6 +18,7 @@ from pipelines.data.sources.base import NoIncrementError, RawTables, raw_tables
 from pipelines.data.versions import storage
 from pipelines.data.versions.commit import Attempt, commit, read_manifest, remove_attempt, remove_debris
 from pipelines.data.versions.data_profile import Page, Survey
+from pipelines.data.versions.erasures import dataset_lock
 from pipelines.data.versions.manifest import Manifest
 from pipelines.data.versions.raw_inputs import Sources
 from pipelines.data.versions.versions import Version, confirm, open_version
@@ -58,7 +59,7 @@ def run(config: Config, page: Page | None = None, parent_name: str = "") -> Mani
             check_executors(spark, encoding_distributions(config))
         with stages("analysis"):
             warnings = analyse(spark, config, tables)
-    with temporary_cache(spark):
+    with temporary_cache(spark), dataset_lock(config.dataset.path):
         return _make_version(spark, config, tables, before, warnings, stages, page, parent)
 
 
@@ -127,6 +128,8 @@ def _commit_version(job: VersionJob, increment: Increment | None = None) -> Mani
         def work() -> Manifest:
             attempts.append(make(job.spark, config, sources, tables, job.warnings, attempt, stages, increment))
             check_unchanged(tables, job.before)
+            if increment:
+                _check_parent(increment.parent)
             with stages("commit"):
                 manifest, report = attempts[0].manifest.model_copy(update={"run_id": tracked.run_id}), attempts[0].report
                 return commit(filesystem, attempt.root, manifest, report.row_groups, report.quarantine, sources, report.side_files)
@@ -141,6 +144,15 @@ def _commit_version(job: VersionJob, increment: Increment | None = None) -> Mani
             signals.forget()
     stages.log_seconds()
     return manifest
+
+
+def _check_parent(parent: Version) -> None:
+    """Raises DatasetError if rows of the parent were erased since it was opened: a store has no lock that would have kept that off."""
+    manifest = read_manifest(parent.filesystem, parent.root)
+    if manifest is None or manifest.attempt != parent.manifest.attempt:
+        raise DatasetError(
+            f"{parent.root} is not the version that --from began with, since rows were erased from it; run the same command again"
+        )
 
 
 def _survey(manifest: Manifest, sources: Sources, written: WrittenAttempt, stages: Stages) -> Survey:

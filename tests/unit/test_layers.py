@@ -24,7 +24,7 @@ LAYERS = (
     ("etl", "train", "serving.model"),
     ("strategies", "monitor", "serving.batch", "serving.export", "serving.registry"),
     ("applications", "exports", "formats"),
-    ("launch",),
+    ("launch", "lifecycle.erasure"),
     ("serving.http", "doctor", "notebook", "demo", "rehearsal"),
     ("api",),
     ("command_line",),
@@ -34,7 +34,7 @@ LAYERS = (
 STRANGERS = {
     *(
         (room, slices)
-        for room in ("launch", "serving.http", "doctor", "notebook", "demo", "rehearsal", "api", "commands", "jobs")
+        for room in ("launch", "lifecycle.erasure", "serving.http", "doctor", "notebook", "demo", "rehearsal", "api", "commands", "jobs")
         for slices in ("applications", "exports", "formats")
     ),
     ("etl", "data.loader"),
@@ -76,6 +76,7 @@ THIRD_PARTIES = {
     },
     "formats": {"numpy", "openpyxl", "pyarrow", "pydantic", "pyspark"},
     "launch": {"numpy", "psutil", "pyarrow", "pyspark", "ray", "safetensors", "torch"},
+    "lifecycle.erasure": {"numpy", "pyarrow", "pyspark", "xxhash"},
     "serving.http": {"jinja2", "numpy", "pandas", "prometheus_client", "pyarrow", "ray", "starlette", "torch"},
     "doctor": {"packaging"},
     "rehearsal": {"pyarrow"},

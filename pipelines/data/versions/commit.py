@@ -133,9 +133,7 @@ def commit(
     if manifest.balance:
         check_balance(manifest.balance, sum(group.rows for group in row_groups), sum(quarantine.values()))
     remove_unnamed(filesystem, root, manifest.attempt, {*quarantine, *side_files, *(group.file for group in row_groups)})
-    index = pa.Table.from_pylist([asdict(group) for group in row_groups], schema=ROW_GROUPS)
-    checksum = write_table(filesystem, row_groups_path(root, manifest.attempt), index)
-    manifest = manifest.model_copy(update={"row_groups_checksum": checksum})
+    manifest = manifest.model_copy(update={"row_groups_checksum": write_index(filesystem, root, manifest.attempt, row_groups)})
     if sources:
         checksum = write_sources(filesystem, sources_path(root, manifest.attempt), sources)
         manifest = manifest.model_copy(update={"sources": source_summaries(sources), "sources_checksum": checksum})
@@ -153,6 +151,12 @@ def commit(
             f"make it deterministic, and remove {root} to take the new rows"
         )
     return earlier
+
+
+def write_index(filesystem: FileSystem, root: str, attempt: str, row_groups: Sequence[RowGroup]) -> str:
+    """Write the index of an attempt's row groups, and return its checksum."""
+    index = pa.Table.from_pylist([asdict(group) for group in row_groups], schema=ROW_GROUPS)
+    return write_table(filesystem, row_groups_path(root, attempt), index)
 
 
 def read_manifest(filesystem: FileSystem, root: str) -> Manifest | None:
@@ -186,12 +190,12 @@ def remove_debris(filesystem: FileSystem, root: str) -> None:
     except DatasetError as error:
         log.warning("old attempts stay: %s", error)
         return
-    remove_dead_attempts(filesystem, root, manifest.attempt if manifest else "")
+    remove_dead_attempts(filesystem, root, *(manifest.attempts if manifest else ()))
 
 
-def remove_dead_attempts(filesystem: FileSystem, root: str, committed: str) -> None:
-    """Remove the files of attempts other than the committed one that have not been written to for a day. Folders on an object store have no
-    time of their own, and do not count."""
+def remove_dead_attempts(filesystem: FileSystem, root: str, *committed: str, age_seconds: float = DEBRIS_AGE_SECONDS) -> None:
+    """Remove the files of attempts other than the committed ones that have not been written to for so long. Folders on an object store have
+    no time of their own, and do not count."""
     newest: dict[str, float] = {}
     for entry in storage.entries(filesystem, root, recursive=True):
         top = entry.path.removeprefix(root).lstrip("/").split("/")[0]
@@ -200,7 +204,7 @@ def remove_dead_attempts(filesystem: FileSystem, root: str, committed: str) -> N
             written = entry.mtime.timestamp() if entry.mtime else time.time()
             newest[attempt] = max(newest.get(attempt, 0.0), written)
     for attempt, written in newest.items():
-        if attempt != committed and time.time() - written > DEBRIS_AGE_SECONDS:
+        if attempt not in committed and time.time() - written >= age_seconds:
             remove_attempt(filesystem, root, attempt)
 
 

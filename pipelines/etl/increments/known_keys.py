@@ -16,7 +16,7 @@ from pipelines.data.features import Encoders
 from pipelines.data.sources.base import distribute
 from pipelines.data.versions.parts import RowGroup
 from pipelines.data.versions.rewrite import Removal
-from pipelines.data.versions.row_keys import COLUMNS, read_keys
+from pipelines.data.versions.row_keys import COLUMNS, find_rows
 from pipelines.data.versions.versions import Version
 from pipelines.etl.refusals import SUPERSEDED, accepted_rows, refuse
 from pipelines.etl.splits.split_assignment import CONTENT, NEWEST, ROW, exact_column, repeat_reason
@@ -82,11 +82,7 @@ def _known_keys(spark: SparkSession, rows: np.ndarray, parent: Version) -> pa.Ta
 
 
 def _find_keys(wanted: Broadcast, parent: Version, groups: tuple[RowGroup, ...]) -> Iterator[pa.RecordBatch]:
-    for part, keys in read_keys(parent.filesystem, parent.root, groups):
-        hashes = keys["row"].to_numpy()
-        place = np.minimum(np.searchsorted(wanted.value, hashes), len(wanted.value) - 1)
-        places = np.flatnonzero(wanted.value[place] == hashes)
-        chosen = keys.take(pa.array(places))
+    for part, places, chosen in find_rows(parent.filesystem, parent.root, groups, wanted.value):
         newest = chosen["newest"] if "newest" in chosen.column_names else pa.nulls(len(chosen), pa.int64())
         columns = [chosen["row"], chosen["content"], newest, pa.repeat(part, len(chosen)), pa.array(places)]
         yield from pa.table(columns, names=[*COLUMNS, "part", "place"]).to_batches()

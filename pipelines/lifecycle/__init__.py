@@ -1,0 +1,1 @@
+"""What happens to versions and models after they are made."""
