@@ -25,7 +25,8 @@ from pipelines.errors import CorruptError, DatasetError, OutdatedError
 from pipelines.lifecycle.erasure.erased_keys import HashedKeys, Key, hash_keys
 from pipelines.lifecycle.erasure.quarantine import find_records
 
-Work, Answer = TypeVar("Work"), TypeVar("Answer")
+Work = TypeVar("Work")
+Answer = TypeVar("Answer")
 _REMAKE = "make it again with jobs/etl.py, or remove its folder"
 
 
