@@ -5,7 +5,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyarrow.fs import FileSystem, LocalFileSystem
 
@@ -18,15 +18,19 @@ from pipelines.lifecycle.erasure import certificate as certificates
 from pipelines.lifecycle.erasure.erased_keys import Key, parse_keys
 from pipelines.lifecycle.erasure.journal import PUBLISH, REMOVE, TRACKING, WRITE, Journal, begin, due_after, read_journals
 from pipelines.lifecycle.erasure.parts import ReplacedPart, file_checksum, quarantine_files, replace_part, replace_quarantine
-from pipelines.lifecycle.erasure.predictions import erase_predictions
 from pipelines.lifecycle.erasure.publish import publish, tables_of
 from pipelines.lifecycle.erasure.quarantine import text_matcher
 from pipelines.lifecycle.erasure.search import Search, map_in_threads, search
+from pipelines.runtime.imports import import_modules, meanwhile
+
+if TYPE_CHECKING:
+    from pipelines.lifecycle.erasure.tracked import TrackedErasure
 
 log = logging.getLogger(__name__)
 
 DAY = 86_400.0
 _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": DAY}
+_TRACKED = "pipelines.lifecycle.erasure.tracked"
 _VERSION = re.compile(r"[0-9a-f]{12}")
 
 
@@ -87,20 +91,39 @@ def erase(
         if is_confirmed or not texts:
             outcome.certificates = [job.go_on(journal) for journal in read_journals(filesystem, folder)]
         if keys:
-            result = search(config.dataset.path, config.dataset.key, keys, config.name)
-            if not result.versions and not result.unsearchable:
-                raise DatasetError(f"{config.dataset.path} holds no dataset version; run jobs/etl.py with the same config first")
-            if is_confirmed and is_locked:
-                _remove_debris(result)
-            job.preview(outcome, result, keys, predictions)
-            if is_confirmed and outcome.has_rows:
-                journal = begin(filesystem, folder, keys, DAY if grace_seconds is None else grace_seconds, predictions)
-                outcome.certificates.append(job.go_on(journal, result))
+            with meanwhile(partial(import_modules, [_TRACKED])):  # MLflow takes as long to import as the parts to be written
+                result = search(config.dataset.path, config.dataset.key, keys, config.name)
+                if not result.versions and not result.unsearchable:
+                    raise DatasetError(f"{config.dataset.path} holds no dataset version; run jobs/etl.py with the same config first")
+                _describe(outcome, result, keys, predictions)
+                if is_confirmed and is_locked:
+                    _remove_debris(result)
+                journal = None
+                if is_confirmed and outcome.has_rows:
+                    journal = begin(filesystem, folder, keys, DAY if grace_seconds is None else grace_seconds, predictions)
+                    job.write(journal, result)
+            planned = job.plan_tracked(result, keys)
+            outcome.artifacts, outcome.models, outcome.running = [*planned.removed, *planned.rewritten], planned.models, planned.running
+            if journal is not None:
+                journal.values["planned"] = asdict(planned)
+                outcome.certificates.append(job.go_on(journal))
         outcome.waiting = {
             journal.name: certificates.time_text(journal.due) if journal.phase == REMOVE else "unfinished"
             for journal in read_journals(filesystem, folder)
         }
     return outcome
+
+
+def _describe(outcome: Erasure, result: Search, keys: Sequence[Key], predictions: Sequence[str]) -> None:
+    """Say what a search has found, and what the outputs of predictions hold."""
+    outcome.unsearchable = result.unsearchable
+    outcome.versions = {name: {"rows": result.rows(name), "quarantined": result.quarantined_rows(name)} for name in result.concerned}
+    if predictions:
+        from pipelines.lifecycle.erasure.predictions import erase_predictions  # noqa: PLC0415 - it imports pandas
+
+        for path in predictions:
+            output = erase_predictions(path, "", keys, result.records(keys), dry=True)
+            outcome.predictions[path] = {"rows": output.rows, "without_key": output.without_key}
 
 
 def _remove_debris(result: Search) -> None:
@@ -125,42 +148,29 @@ class ErasureJob:
     grace_seconds: float | None
     """In place of those that the erasures began with; None to keep them."""
 
-    def preview(self, outcome: Erasure, result: Search, keys: Sequence[Key], predictions: Sequence[str]) -> None:
-        """Say what would be erased."""
-        from pipelines.lifecycle.erasure.tracked import ErasedRows, erase_tracked  # noqa: PLC0415 - MLflow takes two seconds to import
+    def plan_tracked(self, result: Search, keys: Sequence[Key]) -> "TrackedErasure":
+        """What is to be changed in MLflow, and the models that were trained on the rows."""
+        from pipelines.lifecycle.erasure.tracked import ErasedRows, erase_tracked  # noqa: PLC0415
 
-        outcome.unsearchable = result.unsearchable
-        outcome.versions = {name: {"rows": result.rows(name), "quarantined": result.quarantined_rows(name)} for name in result.concerned}
-        erased = [
-            ErasedRows(version.manifest, result.rows(name), result.positions(name), version.digest)
-            for name, version in result.versions.items()
-            if name in outcome.versions
-        ]
-        tracked = erase_tracked(self.config, erased, self.command, text_matcher(keys), dry=True)
-        outcome.artifacts = [*tracked.removed, *tracked.rewritten]
-        outcome.models, outcome.running = tracked.models, tracked.running
-        records = next((hashed.records for hashed in result.keys.values()), tuple(dict(key) for key in keys))
-        for path in predictions:
-            output = erase_predictions(path, "", keys, records, dry=True)
-            outcome.predictions[path] = {"rows": output.rows, "without_key": output.without_key}
+        versions = ((name, result.versions[name]) for name in result.concerned)
+        erased = [ErasedRows(version.manifest, result.rows(name), result.positions(name), version.digest) for name, version in versions]
+        return erase_tracked(self.config, erased, self.command, text_matcher(keys), dry=True)
 
-    def go_on(self, journal: Journal, result: Search | None = None) -> str:
-        """Take all phases that are left. `result` is what a search has result just now. Returns the path of the certificate."""
+    def go_on(self, journal: Journal) -> str:
+        """Take all phases that are left. Returns the path of the certificate."""
         if journal.phase == WRITE:
-            self._write(journal, result)
+            for entry in storage.entries(self.filesystem, self.folder):
+                if not entry.is_file:
+                    remove_attempt(self.filesystem, entry.path, journal.name)
+            self.write(journal, search(self.config.dataset.path, self.config.dataset.key, journal.values["keys"], self.config.name))
         if journal.phase == PUBLISH:
             self._publish(journal)
         if journal.phase == TRACKING:
             self._track(journal)
         return self._remove(journal)
 
-    def _write(self, journal: Journal, result: Search | None) -> None:
+    def write(self, journal: Journal, result: Search) -> None:
         """Write the parts concerned again, and the quarantines of all versions concerned."""
-        if result is None:
-            for entry in storage.entries(self.filesystem, self.folder):
-                if not entry.is_file:
-                    remove_attempt(self.filesystem, entry.path, journal.name)
-            result = search(self.config.dataset.path, self.config.dataset.key, journal.values["keys"], self.config.name)
         names = list(result.removals)
         replaced = dict(zip(names, map_in_threads(partial(replace_part, result, journal.name), names), strict=True))
         removed = {file: checksum for part in replaced.values() for file, checksum in part.removed.items()}
@@ -169,14 +179,13 @@ class ErasureJob:
             written |= replace_quarantine(result, journal.name, name)
             old = [*quarantine_files(result, name), *tables_of(result.versions[name].manifest)]
             removed |= {file: file_checksum(self.filesystem, f"{self.folder}/{file}") for file in old}
-        records = next((hashed.records for hashed in result.keys.values()), tuple(journal.values["keys"]))
         journal.enter(
             PUBLISH,
             versions={
                 name: {"quarantined": result.quarantined_rows(name), "positions": result.positions(name)} for name in result.concerned
             },
             unsearchable=result.unsearchable,
-            records=[dict(record) for record in records],
+            records=[dict(record) for record in result.records(journal.values["keys"])],
             replaced={path: part.to_values() for path, part in replaced.items()},
             removed=removed,
             written=written,
@@ -202,6 +211,7 @@ class ErasureJob:
     def _track(self, journal: Journal) -> None:
         """Erase from MLflow and from outputs of predictions, and write the certificate. What is to be changed is recorded before, since the
         second of two attempts does not find what the first has removed."""
+        from pipelines.lifecycle.erasure.predictions import erase_predictions  # noqa: PLC0415
         from pipelines.lifecycle.erasure.tracked import ErasedRows, erase_tracked  # noqa: PLC0415
 
         values, keys = journal.values, [dict(key) for key in journal.values["keys"]]
@@ -211,9 +221,10 @@ class ErasureJob:
             if manifest is not None:
                 erased.append(ErasedRows(manifest, version["rows"], version["positions"], version["digest_before"]))
         run = partial(erase_tracked, self.config, erased, self.command, text_matcher(keys))
-        if "planned" not in values:
+        if "outputs" not in values:
             outputs = [erase_predictions(path, journal.name, keys, values["records"], dry=True) for path in values["predictions"]]
-            journal.enter(TRACKING, planned=asdict(run(dry=True)), outputs=[asdict(output) for output in outputs])
+            planned = values.get("planned") or asdict(run(dry=True))
+            journal.enter(TRACKING, planned=planned, outputs=[asdict(output) for output in outputs])
         for path in values["predictions"]:
             erase_predictions(path, journal.name, keys, values["records"], dry=False)
         kept = run(dry=False).kept

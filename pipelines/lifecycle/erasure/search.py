@@ -2,11 +2,11 @@
 
 import os
 import posixpath
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -85,6 +85,10 @@ class Search:
                 positions.setdefault(split, []).extend(ends[split] + row for row in self.removals[path].rows)
             ends[split] += sum(group.rows for group in part.groups)
         return positions
+
+    def records(self, keys: Sequence[Key]) -> tuple[Mapping[str, Any], ...]:
+        """The keys as records of the quarantine have them, in the types of the first version; as texts if there is no version."""
+        return next((hashed.records for hashed in self.keys.values()), tuple(keys))
 
     @property
     def concerned(self) -> list[str]:
