@@ -1,5 +1,5 @@
-"""Finds the runs of a dataset by its digests, with their models, versions in the registry and aliases; reads, replaces and removes artifacts
-of runs, also of deleted ones, which MLflow keeps."""
+"""Finds the runs of a dataset by its digests, with their models, versions in the registry and aliases; reads, replaces and removes
+artifacts of runs, also of deleted ones, which MLflow keeps."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -50,12 +50,11 @@ class DatasetUser:
 def dataset_users(uri: str, digests: Iterable[str]) -> list[DatasetUser]:
     """All runs in any experiment with one of the digests, deleted ones too. Raises TrackingError if MLflow cannot be used."""
     client = connect(uri)
-    users = []
+    users = list[DatasetUser]()
     with mlflow_errors(uri):
         experiments = [experiment.experiment_id for experiment in client.search_experiments(view_type=ViewType.ALL)]
         for digest in sorted(digests):
-            for run in _runs(client, experiments, digest):
-                users.append(_user(client, run, digest))
+            users += [_user(client, run, digest) for run in _runs(client, experiments, digest)]
     return users
 
 

@@ -1,8 +1,12 @@
-"""Rows that are erased by their keys: gone from every file of every version, and all else as it was; also after an interruption anywhere."""
+"""Rows that are erased by their keys: gone from every file of every version, and all else as it was; also after an interruption."""
 
 import io
 import json
+import random
 import shutil
+import subprocess
+import sys
+import time
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,6 +14,7 @@ from pkgutil import resolve_name
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from mlflow import MlflowClient
@@ -19,6 +24,7 @@ from stores import new_store
 from pipelines.config import Config, parse
 from pipelines.data.loader.reader import Reader
 from pipelines.data.versions import storage
+from pipelines.data.versions.commit import Attempt
 from pipelines.data.versions.erasures import dataset_lock
 from pipelines.data.versions.manifest import SPLITS
 from pipelines.data.versions.raw_inputs import read_raw_rows
@@ -34,10 +40,12 @@ from pipelines.lifecycle.erasure.erase import erase
 from pipelines.lifecycle.erasure.erased_keys import hash_keys
 from pipelines.lifecycle.erasure.spark_hashes import hash_by_spark
 from pipelines.report.evaluation import pack
+from pipelines.serving.batch.predictions_manifest import Predictions, commit_predictions, open_predictions
 from pipelines.tracking.params_and_tags import origin_tags
 
 ROWS = 600
-ERASED = (7, 8, 250)
+ERASED = (0, 7, 8, 250, 599)
+"""Among them the smallest and the largest of the first version, a refused row, and one whose key a malformed record has."""
 MARK = 424_242
 """Added to the key of each row to make values that occur nowhere else."""
 
@@ -177,7 +185,7 @@ def test_erased_rows_are_in_no_file_and_all_others_are_where_they_were(dataset: 
 
     preview = erase(settings, keys)
     assert {*preview.versions} == {root.name for root in before} and not preview.certificates
-    assert all(sum(version["rows"].values()) == 2 for version in preview.versions.values())
+    assert all(sum(version["rows"].values()) == 4 for version in preview.versions.values())
     assert sorted(version["quarantined"] for version in preview.versions.values()) == [0, 2, 2], "a child has its own refused rows"
     assert {root: ids(root) for root in roots(dataset)} == before, "a preview changes nothing"
 
@@ -189,6 +197,7 @@ def test_erased_rows_are_in_no_file_and_all_others_are_where_they_were(dataset: 
         assert manifest.digest != manifests[root].digest and manifest.erasures[-1].digest_before == manifests[root].digest
         assert manifest.quarantined == manifests[root].quarantined and "erasure" in manifest.notes[-1]
     assert files_with(dataset / "data", marks(ERASED)) == []
+    assert files_with(Path(uri.removeprefix("sqlite:///")).parent / "mlartifacts", marks(ERASED)) == []
     (certificate,) = erasure.certificates
     filesystem, folder = storage.locate(settings.dataset.path)
     assert check_certificate(filesystem, folder, certificate, [{"id": "7"}]) == []
@@ -204,7 +213,7 @@ def test_old_files_stay_until_the_grace_time_is_over(dataset: Path, uri: str) ->
     readers = [Reader(open_version(str(root)), "train") for root in roots(dataset)]
     erasure = erase(settings, ["id=7"], grace_seconds=1000, is_confirmed=True)
     assert [len(reader.read(number)["age"]) > 0 for reader in readers for number in range(len(reader.groups))]
-    assert list(erasure.waiting.values())[0] > "20" and files_with(dataset / "data", marks((7,)))
+    assert next(iter(erasure.waiting.values())) > "20" and files_with(dataset / "data", marks((7,)))
     filesystem, folder = storage.locate(settings.dataset.path)
     assert "wait" in check_certificate(filesystem, folder, erasure.certificates[0])[0]
     assert "7" not in json.loads(next((dataset / "data/erasures").glob("*.journal")).read_text()), "the journal has no key any more"
@@ -246,8 +255,11 @@ class Killed(BaseException):
     """In place of kill -9: no handler of ours takes it."""
 
 
-@pytest.mark.parametrize("call", [1, 2, 4])
-@pytest.mark.parametrize("step", STEPS)
+FIRST_CALLS = [*((step, 1) for step in STEPS if step != "an index"), ("a manifest", 2), ("a file that is removed", 4)]
+LATER_CALLS = [pytest.param(step, call, marks=pytest.mark.full) for step in STEPS for call in (1, 2, 4) if (step, call) not in FIRST_CALLS]
+
+
+@pytest.mark.parametrize(("step", "call"), [*FIRST_CALLS, *LATER_CALLS])
 def test_an_interrupted_erasure_goes_on(step: str, call: int, dataset: Path, uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = config(dataset, uri)
     before = {root: ids(root) for root in roots(dataset)}
@@ -413,3 +425,47 @@ def test_hashes_of_keys_are_those_of_etl(spark: SparkSession) -> None:
     for wrong in ({"at": "noon", "price": "1.5"}, {"at": "2026-01-01", "price": "1.505"}):
         with pytest.raises(ConfigError, match="no such value"):
             hash_keys([wrong], schema, "test")
+
+
+def test_outputs_of_predictions_that_are_named_lose_the_rows(dataset: Path, uri: str, tmp_path: Path) -> None:
+    output = tmp_path / "predicted"
+    attempt = Attempt(storage.locate(str(output))[0], f"{output}/0123456789ab", "first")
+    file, refused = attempt.new_file("data-first", "part"), attempt.new_file("quarantine-first", "part")
+    predicted = pa.table({"id": [6, 7, 8], "name": [f"name-{number + MARK}" for number in (6, 7, 8)], "left": [0.1, 0.2, 0.3]})
+    pq.write_table(predicted, f"{attempt.root}/{file}")
+    records = [json.dumps({"id": number, "name": f"name-{number + MARK}"}) for number in (7, 9)]
+    pq.write_table(pa.table({"reason": ["age"] * 2, "record": records, "source": pa.nulls(2, pa.string())}), f"{attempt.root}/{refused}")
+    rows = {"rows_in": 5, "rows_out": 3, "rows_parsed": 5}
+    counts = {"files": {f"0123456789ab/{file}": 3}, "quarantine": {f"0123456789ab/{refused}": 2}, **rows}
+    names = {"snapshot": "0123456789ab", "attempt": "first", "model": "models:/m", "model_digest": "m", "dataset_digest": "d"}
+    commit_predictions(attempt, Predictions(**names, **counts, settings={}, inputs={}, refused={"age": 2}), {})
+    erasure = erase(config(dataset, uri), ["id=7"], 0, is_confirmed=True, predictions=[str(output)])
+    assert erasure.predictions == {str(output): {"rows": 2, "without_key": []}}
+    assert open_predictions(str(output)).to_table()["id"].to_pylist() == [6, 8] and files_with(output, marks((7,))) == []
+    with pytest.raises(DatasetError, match="holds no predictions"):
+        erase(config(dataset, uri), ["id=9"], predictions=[str(dataset)])
+
+
+@pytest.mark.full
+def test_an_erasure_that_is_killed_at_any_moment_goes_on(made: Path, uri: str, tmp_path: Path) -> None:
+    keys = [word for number in ERASED for word in ("--key", f"id={number}")]
+    for attempt in range(20):
+        folder = tmp_path / str(attempt)
+        shutil.copytree(made, folder)
+        before = {root: ids(root) for root in roots(folder)}
+        settings = folder / "people.yaml"
+        settings.write_text(json.dumps(config(folder, uri).model_dump(mode="json", by_alias=True, exclude_unset=True)))
+        command = [sys.executable, "jobs/erase.py", str(settings), *keys, "--yes", "--grace", "0"]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        journal = folder / "data/erasures"
+        while process.poll() is None and not journal.exists():
+            time.sleep(0.001)
+        time.sleep(random.random() * 0.6)
+        process.kill()
+        process.wait()
+        subprocess.run(command, check=True, capture_output=True, timeout=120)
+        for root, numbers in before.items():
+            check_equal_without(numbers, root)
+        assert files_with(folder / "data", marks(ERASED)) == []
+        (certificate,) = journal.iterdir()
+        assert check_certificate(storage.locate(str(folder))[0], f"{folder}/data", str(certificate)) == []

@@ -1,8 +1,8 @@
 """What ETL and other jobs must know of erasures: where they stand, which are unfinished, and that nobody writes beside one.
 
 A dataset's folder has a folder `erasures`, with a certificate for each erasure, <name>.json, and its journal as long as there is something
-left to do, <name>.journal. ETL holds the lock of the dataset's folder together with others, an erasure holds it alone. Object stores have no
-such lock: there the journal keeps an ETL from starting, and ETL looks at its parent again before it commits.
+left to do, <name>.journal. ETL holds the lock of the dataset's folder together with others, an erasure holds it alone. Object stores have
+no such lock: there the journal keeps an ETL from starting, and ETL looks at its parent again before it commits.
 """
 
 import errno

@@ -1,7 +1,7 @@
 """The certificate of an erasure: what was erased, where, who asked for it, and which models were trained on it.
 
-It has no key, but a SHA-256 of each with a salt of the certificate: whoever has the key can find out that it is the one. Of few possible keys,
-such as small numbers, anyone with the certificate can find it by trying.
+It has no key, but a SHA-256 of each with a salt of the certificate: whoever has the key can find out that it is the one. Of few possible
+keys, such as small numbers, anyone with the certificate can find it by trying.
 """
 
 import json
@@ -23,7 +23,7 @@ FORMAT = 1
 NOTES = (
     "The files and tables that the dataset was made from are not searched: erase the rows there as well, or an ETL that reads them in full "
     "brings the rows back.",
-    "Models and their encoders were fitted on the erased rows, also where they show no value of them; only a new ETL and a new training are "
+    "Encoders and models were fitted on the erased rows, and stay; only a new ETL from sources without the rows, and a new training, are "
     "without them.",
     "A malformed record was erased if all values of a key stand in it as words.",
     "Outputs of predictions are searched where the command names them.",

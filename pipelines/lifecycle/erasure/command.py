@@ -52,7 +52,8 @@ def describe_erasure(erasure: Erasure, has_keys: bool, yes: bool, conf: str) -> 
         names = [f"{version['name']}/{version['version']}" for version in model["versions"]]
         names += [f"{version['name']}@{alias}" for version in model["versions"] for alias in version["aliases"]]
         endpoint = f"; served by the endpoint as {model['endpoint']}" if model["endpoint"] else ""
-        yield f"trained on them: {model['kind']} {model['run']} ({', '.join(names) or 'not registered'}{endpoint}); again: {model['train_again']}"
+        registered = f"{', '.join(names) or 'not registered'}{endpoint}"
+        yield f"trained on them: {model['kind']} {model['run']} ({registered}); again: {model['train_again']}"
     yield from (f"still training on them: run {run}; stop it, since it will log more of them" for run in erasure.running)
     yield from (f"certificate {path}" for path in erasure.certificates)
     for name, due in erasure.waiting.items():

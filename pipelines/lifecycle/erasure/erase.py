@@ -81,8 +81,8 @@ def erase(
     """Erase the rows of the keys `texts`, such as `id=17`, from every version of the dataset's folder; unless `is_confirmed`, only say what
     would be erased. Without keys, go on with erasures that were interrupted, and remove old files whose grace time is over.
 
-    `predictions` are outputs of predictions to erase from as well; `command` is the one that trains again. Raises ConfigError for a key that
-    the dataset does not declare, DatasetError if an ETL is at work, TrackingError if MLflow cannot be used; then the next call goes on."""
+    `predictions` are outputs of predictions to erase from as well; `command` is the one that trains again. Raises ConfigError for a key
+    that the dataset does not declare, DatasetError if an ETL is at work, TrackingError if MLflow cannot be used; the next call goes on."""
     keys = parse_keys(texts, config.dataset.key) if texts else []
     filesystem, folder = storage.locate(config.dataset.path)
     outcome = Erasure()

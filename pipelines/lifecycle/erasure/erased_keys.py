@@ -1,7 +1,7 @@
 """Reads the keys of rows to erase, and hashes them as ETL has hashed those of its rows.
 
-The hash depends on the types that the key's columns have in a version. That of whole numbers, texts, dates and booleans is computed here, in a
-millisecond; of other types Spark computes it, which takes seconds to start.
+The hash depends on the types that the key's columns have in a version. That of whole numbers, texts, dates and booleans is computed here;
+that of other types Spark computes, which takes seconds to start.
 """
 
 import re

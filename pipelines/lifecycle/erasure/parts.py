@@ -1,4 +1,4 @@
-"""Writes parts and files of the quarantine again without some rows, into the attempt of an erasure, and takes the checksums of all files."""
+"""Writes parts and files of the quarantine again without some rows, into the attempt of an erasure, and takes checksums of all files."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -55,17 +55,17 @@ def counted_columns(manifest: Manifest) -> list[str]:
 
 
 def replace_part(search: Search, name: str, path: str) -> ReplacedPart:
-    """Write the part at `path` again, without the rows of the search, in the attempt `name` of the version that owns it. Raises CorruptError
-    if a byte of it was altered, which a new checksum would hide."""
+    """Write the part at `path` again, without the rows of the search, in the attempt `name` of the version that owns it. Raises
+    CorruptError if a byte of it was altered, which a new checksum would hide."""
     version = next(version for known, version in search.versions.items() if path in search.parts[known])
     owner, removal = search.parts[version.manifest.version][path].owner, search.removals[path]
     root, filesystem = f"{search.folder}/{owner}", search.filesystem
-    _check_part(filesystem, f"{search.folder}/{path}", removal.groups)
+    part_checksum = _check_part(filesystem, f"{search.folder}/{path}", removal.groups)
     part = rewrite_part(filesystem, root, Attempt(filesystem, root, name), version.columns, counted_columns(version.manifest), removal)
     old = removal.groups[0].file
-    old_files = [old, side_file(old, KEYS), *_present(filesystem, root, side_file(old, RAW_ROWS))]
+    old_files = [side_file(old, KEYS), *_present(filesystem, root, side_file(old, RAW_ROWS))]
     new_files = [*dict.fromkeys(group.file for group in part.row_groups), *part.side_files]
-    removed = {f"{owner}/{file}": file_checksum(filesystem, f"{root}/{file}") for file in old_files}
+    removed = {path: part_checksum} | {f"{owner}/{file}": file_checksum(filesystem, f"{root}/{file}") for file in old_files}
     written = {f"{owner}/{file}": file_checksum(filesystem, f"{root}/{file}") for file in new_files}
     return ReplacedPart(part, removal.groups[0].split, removed, written)
 
@@ -96,11 +96,17 @@ def file_checksum(filesystem: FileSystem, path: str) -> str:
     return f"xxh3:{total.hexdigest()}"
 
 
-def _check_part(filesystem: FileSystem, path: str, groups: tuple[RowGroup, ...]) -> None:
+def _check_part(filesystem: FileSystem, path: str, groups: tuple[RowGroup, ...]) -> str:
+    """Compare a part with the checksums of its row groups, and return that of the file."""
+    total = xxh3_128()
     with storage.store_errors(path), filesystem.open_input_file(path) as stream:
         for group in groups:
-            if checksum(stream.read_at(group.bytes, group.offset)) != group.checksum:
+            content = stream.read_buffer(group.bytes)
+            if checksum(content) != group.checksum:
                 raise CorruptError(f"{path}: row group {group.index} has another checksum than the index says; {RESTORE}")
+            total.update(content)
+        total.update(stream.read_buffer())
+    return f"xxh3:{total.hexdigest()}"
 
 
 def _present(filesystem: FileSystem, root: str, file: str) -> list[str]:

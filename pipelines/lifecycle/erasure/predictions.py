@@ -32,8 +32,8 @@ class PredictionErasure:
 
 
 def erase_predictions(path: str, name: str, keys: Sequence[Key], records: Sequence[Mapping[str, Any]], dry: bool) -> PredictionErasure:
-    """Erase rows from an output, unless `dry`. `records` are the keys' values in JSON, `name` is that of the erasure. Raises DatasetError if
-    the folder has no predictions, CorruptError if a file is damaged."""
+    """Erase rows from an output, unless `dry`. `records` are the keys' values in JSON, `name` is that of the erasure. Raises DatasetError
+    if the folder has no predictions, CorruptError if a file is damaged."""
     filesystem, folder = storage.locate(path)
     manifests = snapshots(filesystem, folder)
     if not manifests:

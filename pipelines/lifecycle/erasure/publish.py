@@ -28,8 +28,8 @@ Replaced = Mapping[str, ReplacedPart]
 
 
 def publish(filesystem: Any, folder: str, version: str, name: str, replaced: Replaced) -> tuple[Manifest, dict[str, int]]:
-    """Replace the manifest of a version, unless that has happened, and return it with the rows that were erased by split. Raises DatasetError
-    if the version is gone."""
+    """Replace the manifest of a version, unless that has happened, and return it with the rows that were erased by split. Raises
+    DatasetError if the version is gone."""
     root = f"{folder}/{version}"
     manifest = read_manifest(filesystem, root)
     if manifest is None:

@@ -1,7 +1,7 @@
 """Finds refused rows by their keys, and writes files of the quarantine again without them.
 
-Rows that the query gave stand there as JSON with all their columns, whose values are compared. A malformed record is the text that no format
-or schema took: it belongs to a key if each of the key's values stands in it as a word, so that a record of somebody else may go too.
+Rows that the query gave stand there as JSON with all their columns, whose values are compared. A malformed record is the text that no
+format or schema took: it belongs to a key if each of the key's values stands in it as a word, so that a record of somebody else may go too.
 """
 
 import json

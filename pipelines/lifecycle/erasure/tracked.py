@@ -1,7 +1,7 @@
 """What runs in MLflow keep of rows: removes it, and lists the models that were trained on them, with what uses these.
 
-Removed are tables of single rows in an evaluation, with the figures and the page that show them, and the page about the data of an ETL, with
-its samples. Manifests and profiles are written again without rare values. Models stay: their weights and their encoders were fitted on
+Removed are tables of single rows in an evaluation, with the figures and the page that show them, and the page about the data of an ETL,
+with its samples. Manifests and profiles are written again without rare values. Models stay: their weights and their encoders were fitted on
 the rows, so that only a new training is without them.
 """
 
@@ -117,7 +117,7 @@ def _change(outcome: TrackedErasure, changed: list[str], name: str, change: Call
 
 
 def _tables_with_rows(user: DatasetUser, artifacts: RunArtifacts, paths: Sequence[str], rows: ErasedRows, split: str) -> list[str]:
-    """The tables of single rows in the evaluation of a split, and its figures, if one of them has an erased row or if that cannot be known."""
+    """The tables of single rows in the evaluation of a split, and its figures, if one has an erased row, or if that cannot be known."""
     tables = {path: _read_table(artifacts.read(path)) for path in paths if path.endswith(".parquet")}
     of_rows = [path for path, table in tables.items() if table is None or ROW in table.column_names]
     of_rows += [path for path in paths if path.rpartition("/")[2] in (f"{WORST_ROWS}.parquet", f"{CONTRIBUTIONS}.parquet")]
