@@ -18,7 +18,7 @@ from pipelines.data.sources.base import NoIncrementError, RawTables, raw_tables
 from pipelines.data.versions import storage
 from pipelines.data.versions.commit import Attempt, commit, read_manifest, remove_attempt, remove_debris
 from pipelines.data.versions.data_profile import Page, Survey
-from pipelines.data.versions.erasures import dataset_lock
+from pipelines.data.versions.erasures import dataset_lock, has_erasures
 from pipelines.data.versions.manifest import Manifest
 from pipelines.data.versions.raw_inputs import Sources
 from pipelines.data.versions.versions import Version, confirm, open_version
@@ -122,6 +122,8 @@ def _commit_version(job: VersionJob, increment: Increment | None = None) -> Mani
     if earlier := read_manifest(filesystem, attempt.root):
         return _up_to_date(config, filesystem, attempt.root, earlier)
     storage.check_creation(filesystem, folder)
+    if increment is None and has_erasures(filesystem, folder):
+        log.warning("rows were erased from %s, and all sources are read now: rows that are still in them come back", folder)
     with tracking.etl_run(config, {tracking.SPARK_APPLICATION: str(job.spark.sparkContext.applicationId)}) as tracked:
         attempts: list[WrittenAttempt] = []
 

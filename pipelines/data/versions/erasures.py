@@ -23,6 +23,11 @@ PHASE, LAST_PHASE = "phase", "remove"
 """A journal's entry that says what is being done, and its last value: all is erased, and only old files wait for their removal."""
 
 
+def has_erasures(filesystem: FileSystem, folder: str) -> bool:
+    """Whether rows were erased from a dataset's versions."""
+    return bool(storage.entries(filesystem, f"{folder}/{ERASURES}"))
+
+
 def journals(filesystem: FileSystem, folder: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """Path and values of each journal in a dataset's folder, by name. Raises CorruptError if one is damaged."""
     for entry in storage.entries(filesystem, f"{folder}/{ERASURES}"):

@@ -12,7 +12,7 @@ from pyarrow.fs import FileSystem, LocalFileSystem
 from pipelines.config import Config
 from pipelines.data.versions import storage
 from pipelines.data.versions.commit import FOLDERS, read_manifest, remove_attempt, remove_dead_attempts
-from pipelines.data.versions.erasures import dataset_lock
+from pipelines.data.versions.erasures import ERASURES, dataset_lock
 from pipelines.errors import ConfigError, DatasetError
 from pipelines.lifecycle.erasure import certificate as certificates
 from pipelines.lifecycle.erasure.erased_keys import Key, parse_keys
@@ -32,6 +32,8 @@ DAY = 86_400.0
 _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": DAY}
 _TRACKED = "pipelines.lifecycle.erasure.tracked"
 _VERSION = re.compile(r"[0-9a-f]{12}")
+_DRAFT = re.compile(r"\.(?:json|journal)\.[0-9a-f]{32}$")
+"""Name of a file that `runtime.atomic` has not moved into its place."""
 
 
 @dataclass
@@ -88,6 +90,8 @@ def erase(
     outcome = Erasure()
     with dataset_lock(config.dataset.path, alone=True) as is_locked:
         job = ErasureJob(config, filesystem, folder, command, grace_seconds)
+        if is_locked:
+            _remove_drafts(filesystem, folder)
         if is_confirmed or not texts:
             outcome.certificates = [job.go_on(journal) for journal in read_journals(filesystem, folder)]
         if keys:
@@ -124,6 +128,14 @@ def _describe(outcome: Erasure, result: Search, keys: Sequence[Key], predictions
         for path in predictions:
             output = erase_predictions(path, "", keys, result.records(keys), dry=True)
             outcome.predictions[path] = {"rows": output.rows, "without_key": output.without_key}
+
+
+def _remove_drafts(filesystem: FileSystem, folder: str) -> None:
+    """Remove what a killed process leaves of a file that was to appear whole: a draft of a journal has keys."""
+    versions = [entry.path for entry in storage.entries(filesystem, folder) if _VERSION.fullmatch(entry.base_name)]
+    for entry in (entry for place in (f"{folder}/{ERASURES}", *versions) for entry in storage.entries(filesystem, place)):
+        if entry.is_file and _DRAFT.search(entry.base_name):
+            _delete(filesystem, entry.path)
 
 
 def _remove_debris(result: Search) -> None:
