@@ -70,7 +70,7 @@ def split_flags(program: str, usage: str, flags: Flags, arguments: list[str]) ->
     parser = argparse.ArgumentParser(program, f"{program} CONF.yaml {usage}", add_help=False, allow_abbrev=False)
     for flag, keywords in flags.items():
         parser.add_argument(flag, **keywords)
-    check_flags_once(flags, arguments)
+    check_flags_once([flag for flag, keywords in flags.items() if keywords.get("action") != "append"], arguments)
     return parser.parse_known_args(arguments)
 
 

@@ -303,6 +303,22 @@ def remove_old_versions(program: str, arguments: list[str]) -> None:
     tell("result", describe_cleaning(cleaning), dry_run=cleaning.is_dry_run, versions=removed, bytes=cleaning.bytes)
 
 
+def erase(program: str, arguments: list[str]) -> None:
+    """Erase rows by their keys from every version of a dataset, and list the models that were trained on them; --yes does it."""
+    usage = "[--key COLUMN=VALUE ...] [--grace TIME] [--predictions FOLDER ...] [--yes] | --check CERTIFICATE [--key COLUMN=VALUE ...]"
+    arguments, output_flag = split_output_flag(arguments)
+    flags = {"--key": {"action": "append", "default": []}, "--grace": _TEXT, "--yes": {"action": "store_true"}, "--check": _TEXT}
+    options, config = read_flags(program, usage, {**flags, "--predictions": _TEXTS}, arguments, logging.WARNING)
+    speak_as(output_flag)
+    from pipelines.lifecycle.erasure.command import check_and_tell, erase_and_tell
+
+    if options.check:
+        check_and_tell(config, options.check, options.key)
+    else:
+        conf = next((argument for argument in arguments if argument.endswith((".yaml", ".yml"))), "CONF.yaml")
+        erase_and_tell(config, options.key, options.grace, options.yes, options.predictions, conf)
+
+
 def doctor(program: str, arguments: list[str]) -> None:
     """Examine this machine, and what a config needs: a line each, right or with its remedy."""
     config_arguments, output_flag = split_output_flag(arguments)
@@ -349,6 +365,7 @@ COMMANDS: dict[str, Command] = {
     "report": report,
     "diff": show_changes,
     "clean": remove_old_versions,
+    "erase": erase,
     "doctor": doctor,
 }
 

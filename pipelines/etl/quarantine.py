@@ -2,11 +2,9 @@
 
 import json
 import math
-from base64 import b64encode
 from collections.abc import Callable, Iterator
 from functools import partial
 from types import TracebackType
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,7 +12,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from pipelines.data.features.raw import python_rows
+from pipelines.data.features.raw import python_rows, record_value
 from pipelines.data.versions import storage
 from pipelines.data.versions.commit import REPORT_SCHEMA, Attempt, Report, merge_reports
 from pipelines.etl.refusals import REASON, SUPERSEDED
@@ -55,23 +53,7 @@ def _count_refused(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch
 def _records(rows: pa.RecordBatch) -> list[str]:
     """The query's columns of each row as JSON."""
     values = python_rows(rows.drop_columns([name for name in rows.schema.names if name in INTERNAL]))
-    return [json.dumps(_jsonable(row), ensure_ascii=False) for row in values]
-
-
-def _jsonable(value: Any) -> Any:
-    """Values without a JSON form: bytes as base64, as in Spark; NaN, times, decimals and others as text."""
-    match value:
-        case dict():
-            return {str(name): _jsonable(inner) for name, inner in value.items()}
-        case list() | tuple():
-            return [_jsonable(inner) for inner in value]
-        case bytes():
-            return b64encode(value).decode()
-        case None | bool() | int() | str():
-            return value
-        case float() if math.isfinite(value):
-            return value
-    return str(value)
+    return [json.dumps(record_value(row), ensure_ascii=False) for row in values]
 
 
 class Quarantine:

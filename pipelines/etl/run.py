@@ -18,6 +18,7 @@ from pipelines.data.sources.base import NoIncrementError, RawTables, raw_tables
 from pipelines.data.versions import storage
 from pipelines.data.versions.commit import Attempt, commit, read_manifest, remove_attempt, remove_debris
 from pipelines.data.versions.data_profile import Page, Survey
+from pipelines.data.versions.erasures import dataset_lock, has_erasures
 from pipelines.data.versions.manifest import Manifest
 from pipelines.data.versions.raw_inputs import Sources
 from pipelines.data.versions.row_groups import collect_row_groups
@@ -61,7 +62,7 @@ def run(config: Config, page: Page | None = None, parent_name: str = "") -> Mani
             check_executors(spark, encoding_distributions(config))
         with stages("analysis"):
             warnings = analyse(spark, config, tables)
-    with temporary_cache(spark):
+    with temporary_cache(spark), dataset_lock(config.dataset.path):
         return _make_version(spark, config, tables, before, warnings, stages, page, parent)
 
 
@@ -124,6 +125,8 @@ def _commit_version(job: VersionJob, increment: Increment | None = None) -> Mani
     if earlier := read_manifest(filesystem, attempt.root):
         return _up_to_date(config, filesystem, attempt.root, earlier)
     storage.check_creation(filesystem, folder)
+    if increment is None and has_erasures(filesystem, folder):
+        log.warning("rows were erased from %s, and all sources are read now: rows that are still in them come back", folder)
     with tracking.etl_run(config, {tracking.SPARK_APPLICATION: str(job.spark.sparkContext.applicationId)}) as tracked:
         try:
             return _commit_attempt(job, attempt, increment, tracked)
@@ -142,6 +145,8 @@ def _commit_attempt(job: VersionJob, attempt: Attempt, increment: Increment | No
     def work() -> Manifest:
         attempts.append(make(job.spark, config, sources, tables, job.warnings, attempt, stages, increment))
         check_unchanged(tables, job.before)
+        if increment:
+            _check_parent(increment.parent)
         if config.source.drift:
             with stages("drift"):
                 _check_drift(config, attempt, attempts[0])
@@ -163,6 +168,15 @@ def _commit_attempt(job: VersionJob, attempt: Attempt, increment: Increment | No
 
 def _warn_of_full_read(parent: Version, reason: NoIncrementError) -> None:
     log.warning("all rows are read, not only those that came after %s: %s", parent.manifest.version, reason)
+
+
+def _check_parent(parent: Version) -> None:
+    """Raises DatasetError if rows of the parent were erased since it was opened: a store has no lock that would have kept that off."""
+    manifest = read_manifest(parent.filesystem, parent.root)
+    if manifest is None or manifest.attempt != parent.manifest.attempt:
+        raise DatasetError(
+            f"{parent.root} is not the version that --from began with, since rows were erased from it; run the same command again"
+        )
 
 
 def _check_drift(config: Config, attempt: Attempt, written: WrittenAttempt) -> None:

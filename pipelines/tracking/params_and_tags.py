@@ -14,13 +14,18 @@ from pipelines.data.versions.versions import Version
 from pipelines.tracking.descriptions import GIT_COMMIT, git_commit
 
 _PARAMS_PER_CALL, _PARAM_LENGTH = 100, 6_000
+_ERASURES = 300
+"""The last ones of a version, as many as a tag has room for; manifest.json, which every run has, names all."""
 _USUAL: Any = {"strategy": {"kind"}, **dict.fromkeys(("optimizer", "lr", "global_batch", "epochs", "seed", "shards"), True)}
 """Settings of `train` that every training logs, as pydantic includes them."""
 
 
 def origin_tags(config: Config, version: Version) -> dict[str, str]:
-    """Tags that record the origin of the results of a run."""
+    """Tags that record the origin of the results of a run. Names of erasures prove that its rows are without those that were erased."""
+    names = [erasure.certificate for erasure in version.manifest.erasures]
+    erasures = {"dataset.erasures": ", ".join(names[-_ERASURES:])} if names else {}
     return {
+        **erasures,
         **config.tracking.tags,
         "dataset.digest": version.digest,
         "dataset.version": version.manifest.version,

@@ -81,6 +81,7 @@ THIRD_PARTIES = {
         *("pyarrow", "pydantic", "pyiceberg", "pyroaring", "pyspark", "sqlalchemy"),
     },
     "launch": {"numpy", "psutil", "pyarrow", "pyspark", "ray", "safetensors", "torch"},
+    "lifecycle.erasure": {"numpy", "pyarrow", "pyspark", "xxhash"},
     "serving.http": {"jinja2", "numpy", "pandas", "prometheus_client", "pyarrow", "ray", "starlette", "torch"},
     "doctor": {"packaging"},
     "rehearsal": {"pyarrow"},

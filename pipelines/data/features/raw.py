@@ -3,6 +3,8 @@
 All use the same functions, so the values that are counted are the values that are encoded. Texts that are not UTF-8, as a cast of bytes to
 text in a query gives, are NULL to statistics, and encoders refuse their rows."""
 
+import math
+from base64 import b64encode
 from contextlib import suppress
 from typing import Any
 
@@ -93,6 +95,22 @@ def python_rows(rows: pa.RecordBatch) -> list[dict[str, Any]]:
     except (OverflowError, ValueError):
         columns = [[python_value(value) for value in column] for column in rows.columns]
         return [dict(zip(rows.schema.names, values, strict=True)) for values in zip(*columns, strict=True)]
+
+
+def record_value(value: Any) -> Any:
+    """A value as records of the quarantine have it, in JSON: bytes as base64, as in Spark; NaN, times, decimals and others as text."""
+    match value:
+        case dict():
+            return {str(name): record_value(inner) for name, inner in value.items()}
+        case list() | tuple():
+            return [record_value(inner) for inner in value]
+        case bytes():
+            return b64encode(value).decode()
+        case None | bool() | int() | str():
+            return value
+        case float() if math.isfinite(value):
+            return value
+    return str(value)
 
 
 def missing_values(values: pa.Array) -> int:

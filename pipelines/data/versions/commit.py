@@ -148,8 +148,7 @@ def commit(
     if manifest.balance:
         check_balance(manifest.balance, int(groups.rows.sum()), sum(quarantine.values()))
     remove_unnamed(filesystem, root, manifest.attempt, {*quarantine, *side_files, *groups.files})
-    checksum = write_table(filesystem, row_groups_path(root, manifest.attempt), ROW_GROUPS, groups.batches(), PART_COLUMNS)
-    manifest = manifest.model_copy(update={"row_groups_checksum": checksum})
+    manifest = manifest.model_copy(update={"row_groups_checksum": write_index(filesystem, root, manifest.attempt, groups)})
     if sources:
         checksum = write_sources(filesystem, sources_path(root, manifest.attempt), sources)
         manifest = manifest.model_copy(update={"sources": source_summaries(sources), "sources_checksum": checksum})
@@ -167,6 +166,12 @@ def commit(
             f"make it deterministic, and remove {root} to take the new rows"
         )
     return earlier
+
+
+def write_index(filesystem: FileSystem, root: str, attempt: str, row_groups: Sequence[RowGroup]) -> str:
+    """Write the index of an attempt's row groups, and return its checksum."""
+    groups = collect_row_groups(row_groups)
+    return write_table(filesystem, row_groups_path(root, attempt), ROW_GROUPS, groups.batches(), PART_COLUMNS)
 
 
 def read_manifest(filesystem: FileSystem, root: str) -> Manifest | None:
@@ -200,23 +205,23 @@ def remove_debris(filesystem: FileSystem, root: str) -> None:
     except DatasetError as error:
         log.warning("old attempts stay: %s", error)
         return
-    remove_dead_attempts(filesystem, root, manifest.attempt if manifest else "")
+    remove_dead_attempts(filesystem, root, *(manifest.attempts if manifest else ()))
 
 
-def remove_dead_attempts(filesystem: FileSystem, root: str, committed: str) -> None:
-    """Remove the files of attempts other than the committed one that have not been written to for a day. Folders on an object store have no
-    time of their own, and do not count."""
+def remove_dead_attempts(filesystem: FileSystem, root: str, *committed: str, age_seconds: float = DEBRIS_AGE_SECONDS) -> None:
+    """Remove the files of attempts other than the committed ones that have not been written to for so long. Folders on an object store have
+    no time of their own, and do not count."""
     newest: dict[str, float] = {}
     for entry in storage.entries(filesystem, root):
         kind, _, attempt = entry.base_name.removesuffix(".parquet").partition("-")
-        if kind not in (*FOLDERS, *FILES) or not attempt or attempt == committed:
+        if kind not in (*FOLDERS, *FILES) or not attempt or attempt in committed:
             continue  # a committed attempt may have a hundred thousand files, which nobody needs to list
         for file in [entry, *([] if entry.is_file else storage.entries(filesystem, entry.path, recursive=True))]:
             if file.is_file or file.mtime:
                 written = file.mtime.timestamp() if file.mtime else time.time()
                 newest[attempt] = max(newest.get(attempt, 0.0), written)
     for attempt, written in newest.items():
-        if time.time() - written > DEBRIS_AGE_SECONDS:
+        if time.time() - written >= age_seconds:
             remove_attempt(filesystem, root, attempt)
 
 

@@ -180,6 +180,19 @@ class Folds(Section):
         return sum(map(len, self.rows.values())) - (2 if self.by_time else 0)
 
 
+class Erasure(Section):
+    """Rows that were erased from a version by their keys."""
+
+    certificate: str
+    """Name of the certificate, which is that of the attempt that wrote the parts again: erasures/<certificate>.json beside the version."""
+    digest_before: str
+    """Digest of the content with those rows."""
+    attempt_before: str
+    """The attempt before, of which the version keeps the parts that lost no row."""
+    rows: dict[str, int]
+    """Rows that were erased, by split."""
+
+
 class Manifest(Section):
     format: int = FORMAT
     name: str
@@ -199,6 +212,8 @@ class Manifest(Section):
     """The version that this one adds rows to, and whose parts it shares; empty if ETL read all rows."""
     parent_digest: str = ""
     """Digest of the parent's content."""
+    erasures: tuple[Erasure, ...] = ()
+    """Those of this version, the latest last. Counts of ETL, such as `balance` and `quarantined`, are from before them."""
     encoders: dict[str, FittedEncoder]
     splits: dict[str, SplitSummary]
 
@@ -246,6 +261,16 @@ class Manifest(Section):
     @property
     def columns(self) -> tuple[TensorColumn, ...]:
         return tensor_columns(self.encoders)
+
+    @property
+    def attempts(self) -> frozenset[str]:
+        """The attempts that have files of the version: the committed one, and those before erasures."""
+        return frozenset({self.attempt, *(erasure.attempt_before for erasure in self.erasures)})
+
+    @property
+    def digests(self) -> frozenset[str]:
+        """All digests that the version has had."""
+        return frozenset({self.digest, *(erasure.digest_before for erasure in self.erasures)})
 
     @property
     def target(self) -> TensorColumn:

@@ -44,7 +44,9 @@ Sources = dict[str, Sequence[SourceFile]]
 
 
 def write_raw_rows(filesystem: FileSystem, path: str, rows: pa.Table) -> None:
-    pq.write_table(rows, path, filesystem=filesystem, compression="zstd")
+    """Write raw rows. A dictionary of floats, which rarely repeat, costs three times the time of all else, and a fifth of the space."""
+    repeating = [field.name for field in rows.schema if not pa.types.is_floating(field.type)]
+    pq.write_table(rows, path, filesystem=filesystem, compression="zstd", use_dictionary=repeating)
 
 
 def read_raw_rows(filesystem: FileSystem, root: str, parts: Sequence[str], rows: Sequence[int]) -> pa.Table | None:

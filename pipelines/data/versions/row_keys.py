@@ -53,6 +53,18 @@ def read_keys(filesystem: FileSystem, root: str, groups: Sequence[RowGroup]) -> 
         yield part, keys
 
 
+def find_rows(
+    filesystem: FileSystem, root: str, groups: Sequence[RowGroup], wanted: np.ndarray
+) -> Iterator[tuple[str, np.ndarray, pa.Table]]:
+    """Each part of the row groups, with the places of its rows whose keys have one of the `wanted` hashes, int64 and ascending, and the
+    keys of these rows. Raises as `read_keys` does."""
+    for part, keys in read_keys(filesystem, root, groups):
+        hashes = keys["row"].to_numpy()
+        nearest = np.minimum(np.searchsorted(wanted, hashes), len(wanted) - 1)
+        places = np.flatnonzero(wanted[nearest] == hashes)
+        yield part, places, keys.take(pa.array(places))
+
+
 def has_keys(filesystem: FileSystem, root: str, groups: Sequence[RowGroup]) -> bool:
     """Whether every part of the row groups has a file of keys: versions without `dataset.key` have none."""
     files = {storage.part_path(root, side_file(group.file, KEYS)) for group in groups}

@@ -90,6 +90,16 @@ def create(filesystem: FileSystem, path: str, content: bytes) -> bool:
         return atomic.create_file(path, content)
 
 
+def replace(filesystem: FileSystem, path: str, content: bytes) -> None:
+    """Write a file in place of an older one, so that readers find the one or the other."""
+    with store_errors(path):
+        if isinstance(filesystem, LocalFileSystem):
+            atomic.write_file(path, content)
+        else:
+            with filesystem.open_output_stream(path) as stream:
+                stream.write(content)
+
+
 def check_creation(filesystem: FileSystem, folder: str) -> None:
     """Raises DatasetError if `create` cannot work in a folder, which is made if it does not exist: before the work rather than after it."""
     if not isinstance(filesystem, LocalFileSystem):

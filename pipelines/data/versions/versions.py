@@ -112,6 +112,11 @@ def open_version(path: str, identity: dict[str, Any] | None = None) -> Version:
                 "first, or set them as they were"
             )
         root, manifest = matching[0]
+    return read_version(filesystem, root, manifest)
+
+
+def read_version(filesystem: FileSystem, root: str, manifest: Manifest) -> Version:
+    """The version of a manifest that has been read, in the folder `root`. Raises CorruptError if its index contradicts the manifest."""
     return Version(filesystem, root, manifest, _read_row_groups(filesystem, root, manifest))
 
 

@@ -17,7 +17,7 @@ from pipelines.data.features import Encoders
 from pipelines.data.sources.base import distribute
 from pipelines.data.versions.parts import RowGroup
 from pipelines.data.versions.rewrite import Removal
-from pipelines.data.versions.row_keys import COLUMNS, read_keys
+from pipelines.data.versions.row_keys import COLUMNS, find_rows
 from pipelines.data.versions.versions import Version
 from pipelines.etl.refusals import SUPERSEDED, accepted_rows, refuse
 from pipelines.etl.splits.split_assignment import CONTENT, NEWEST, ROW, exact_column, repeat_reason
@@ -83,11 +83,7 @@ def _known_keys(spark: SparkSession, rows: np.ndarray, parent: Version) -> pa.Ta
 
 
 def _find_keys(new_hashes: Broadcast, filesystem: FileSystem, root: str, groups: tuple[RowGroup, ...]) -> Iterator[pa.RecordBatch]:
-    for part, keys in read_keys(filesystem, root, groups):
-        hashes = keys["row"].to_numpy()
-        place = np.minimum(np.searchsorted(new_hashes.value, hashes), len(new_hashes.value) - 1)
-        places = np.flatnonzero(new_hashes.value[place] == hashes)
-        chosen = keys.take(pa.array(places))
+    for part, places, chosen in find_rows(filesystem, root, groups, new_hashes.value):
         newest = chosen["newest"] if "newest" in chosen.column_names else pa.nulls(len(chosen), pa.int64())
         columns = [chosen["row"], chosen["content"], newest, pa.repeat(part, len(chosen)), pa.array(places)]
         yield from pa.table(columns, names=[*COLUMNS, "part", "place"]).to_batches()
