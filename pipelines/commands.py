@@ -168,7 +168,7 @@ def report(program: str, arguments: list[str]) -> None:
     print(write_report(report_arguments))
 
 
-def erase(program: str, arguments: list[str]) -> None:
+def erase_keys(program: str, arguments: list[str]) -> None:
     """Erase rows by their keys from every version of a dataset, and list the models that were trained on them; --yes does it."""
     usage = "[--key COLUMN=VALUE ...] [--grace TIME] [--predictions FOLDER ...] [--yes] | --check CERTIFICATE [--key COLUMN=VALUE ...]"
     arguments, output_flag = split_output_flag(arguments)
@@ -227,7 +227,7 @@ COMMANDS: dict[str, Command] = {
     "promote": promote,
     "predict": predict,
     "report": report,
-    "erase": erase,
+    "erase": erase_keys,
     "doctor": doctor,
 }
 

@@ -1,1 +1,1 @@
-"""What happens to versions and models after they are made."""
+"""Keeps versions and models in order after they are made."""
