@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from pipelines.launch.training_run import Result
     from pipelines.lifecycle.clean.cleaning import Cleaning, CleaningItem
     from pipelines.lifecycle.diff.comparison import VersionChanges
-    from pipelines.lifecycle.erasure.erase import Erasure
+    from pipelines.lifecycle.erasure.erase import ErasureResult
     from pipelines.lifecycle.statements.attest import Attestation
     from pipelines.lifecycle.statements.checks import PartCheck
     from pipelines.lifecycle.statements.verification import Verification
@@ -375,15 +375,15 @@ def predict(config: configs.Config, model: str, output: str, inputs: Sequence[st
 @restored_signals("pipelines.lifecycle.erasure.erase")
 def erase(
     config: configs.Config, *keys: str, grace_seconds: float | None = None, yes: bool = False, predictions: Sequence[str] = ()
-) -> Erasure:
+) -> ErasureResult:
     """Erase the rows of keys, such as "id=17" or "customer=17,day=2026-01-01", from every version of the dataset's folder; unless `yes`,
     only say what would be erased. Without keys, go on with what was interrupted, and remove old files whose grace time, a day, is over.
 
     `predictions` are outputs of `predict` to erase from as well. Returns the versions and models concerned, and the certificates."""
-    from pipelines.lifecycle.erasure.erase import erase
+    from pipelines.lifecycle.erasure.erase import erase_rows
 
     places = [absolute_path(path, home()) for path in predictions]
-    return erase(config, keys, grace_seconds, yes, places)
+    return erase_rows(config, keys, grace_seconds, yes, places)
 
 
 def diagnose(config: configs.Config | None = None) -> Iterator[Diagnosis]:

@@ -303,7 +303,7 @@ def remove_old_versions(program: str, arguments: list[str]) -> None:
     tell("result", describe_cleaning(cleaning), dry_run=cleaning.is_dry_run, versions=removed, bytes=cleaning.bytes)
 
 
-def erase(program: str, arguments: list[str]) -> None:
+def erase_keys(program: str, arguments: list[str]) -> None:
     """Erase rows by their keys from every version of a dataset, and list the models that were trained on them; --yes does it."""
     usage = "[--key COLUMN=VALUE ...] [--grace TIME] [--predictions FOLDER ...] [--yes] | --check CERTIFICATE [--key COLUMN=VALUE ...]"
     arguments, output_flag = split_output_flag(arguments)
@@ -365,7 +365,7 @@ COMMANDS: dict[str, Command] = {
     "report": report,
     "diff": show_changes,
     "clean": remove_old_versions,
-    "erase": erase,
+    "erase": erase_keys,
     "doctor": doctor,
 }
 

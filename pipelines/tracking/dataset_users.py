@@ -86,8 +86,8 @@ def _user(client: MlflowClient, run: Run, digest: str) -> DatasetUser:
 def _versions(client: MlflowClient, run_id: str) -> Iterator[RegisteredVersion]:
     for version in client.search_model_versions(f"run_id = '{run_id}'"):
         aliases: Mapping[str, object] = client.get_registered_model(version.name).aliases
-        own = tuple(alias for alias, number in aliases.items() if str(number) == str(version.version))
-        yield RegisteredVersion(version.name, str(version.version), own)
+        present = tuple(alias for alias, number in aliases.items() if str(number) == str(version.version))
+        yield RegisteredVersion(version.name, str(version.version), present)
 
 
 class RunArtifacts:

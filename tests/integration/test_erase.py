@@ -36,7 +36,7 @@ from pipelines.etl.run import run
 from pipelines.etl.splits.split_assignment import ROW, add_identity
 from pipelines.lifecycle.erasure import journal as journals
 from pipelines.lifecycle.erasure.certificate import check_certificate
-from pipelines.lifecycle.erasure.erase import erase
+from pipelines.lifecycle.erasure.erase import erase_rows
 from pipelines.lifecycle.erasure.erased_keys import hash_keys
 from pipelines.lifecycle.erasure.spark_hashes import hash_by_spark
 from pipelines.report.evaluation import pack
@@ -96,7 +96,7 @@ def config(folder: Path, uri: str, **dataset: Any) -> Config:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory, uri: str, spark: SparkSession) -> Path:
+def original(tmp_path_factory: pytest.TempPathFactory, uri: str, spark: SparkSession) -> Path:
     """A dataset with a version, a child that shares its parts, and a version of another config."""
     folder = tmp_path_factory.mktemp("made")
     (folder / "raw").mkdir()
@@ -110,9 +110,9 @@ def made(tmp_path_factory: pytest.TempPathFactory, uri: str, spark: SparkSession
 
 
 @pytest.fixture
-def dataset(made: Path, tmp_path: Path) -> Path:
+def dataset(original: Path, tmp_path: Path) -> Path:
     """A copy, of which paths in the manifests are relative."""
-    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
+    shutil.copytree(original, tmp_path, dirs_exist_ok=True)
     return tmp_path
 
 
@@ -128,7 +128,7 @@ def values_in(content: bytes, name: str) -> Iterator[str]:
             for inner in archive.namelist():
                 yield from values_in(archive.read(inner), inner)
     else:
-        yield content.decode(errors="replace")
+        yield content.decode(errors="put_file")
 
 
 def files_with(folder: Path, texts: list[str]) -> list[str]:
@@ -183,13 +183,13 @@ def test_erased_rows_are_in_no_file_and_all_others_are_where_they_were(dataset: 
     assert len(before) == 3 and files_with(dataset / "data", marks(ERASED))
     keys = [f"id={number}" for number in ERASED]
 
-    preview = erase(settings, keys)
+    preview = erase_rows(settings, keys)
     assert {*preview.versions} == {root.name for root in before} and not preview.certificates
     assert all(sum(version["rows"].values()) == 4 for version in preview.versions.values())
     assert sorted(version["quarantined"] for version in preview.versions.values()) == [0, 2, 2], "a child has its own refused rows"
     assert {root: ids(root) for root in roots(dataset)} == before, "a preview changes nothing"
 
-    erasure = erase(settings, keys, grace_seconds=0, is_confirmed=True)
+    erasure = erase_rows(settings, keys, grace_seconds=0, is_confirmed=True)
     assert erasure.versions == preview.versions and not erasure.unsearchable and not erasure.waiting
     for root, numbers in before.items():
         check_equal_without(numbers, root)
@@ -203,25 +203,25 @@ def test_erased_rows_are_in_no_file_and_all_others_are_where_they_were(dataset: 
     assert check_certificate(filesystem, folder, certificate, [{"id": "7"}]) == []
     assert "other keys" in check_certificate(filesystem, folder, certificate, [{"id": "9"}])[0]
     assert list((dataset / "data/erasures").glob("*")) == [Path(certificate)]
-    again = erase(settings, keys, grace_seconds=0, is_confirmed=True)
-    assert not again.has_rows and not again.certificates
+    second = erase_rows(settings, keys, grace_seconds=0, is_confirmed=True)
+    assert not second.has_rows and not second.certificates
     assert run(settings, parent_name="previous").erasures, "the same sources are up to date: rows do not come back"
 
 
 def test_old_files_stay_until_the_grace_time_is_over(dataset: Path, uri: str) -> None:
     settings = config(dataset, uri)
     readers = [Reader(open_version(str(root)), "train") for root in roots(dataset)]
-    erasure = erase(settings, ["id=7"], grace_seconds=1000, is_confirmed=True)
+    erasure = erase_rows(settings, ["id=7"], grace_seconds=1000, is_confirmed=True)
     assert [len(reader.read(number)["age"]) > 0 for reader in readers for number in range(len(reader.groups))]
     assert next(iter(erasure.waiting.values())) > "20" and files_with(dataset / "data", marks((7,)))
     filesystem, folder = storage.locate(settings.dataset.path)
     assert "wait" in check_certificate(filesystem, folder, erasure.certificates[0])[0]
     assert "7" not in json.loads(next((dataset / "data/erasures").glob("*.journal")).read_text()), "the journal has no key any more"
-    assert erase(settings, []).waiting == erasure.waiting
-    second = erase(settings, ["id=9"], grace_seconds=1000, is_confirmed=True)  # whose old files are those of an erased version
+    assert erase_rows(settings, []).waiting == erasure.waiting
+    second = erase_rows(settings, ["id=9"], grace_seconds=1000, is_confirmed=True)  # whose old files are those of an erased version
     assert len(second.waiting) == 2
     run(settings, parent_name="previous")
-    finished = erase(settings, [], grace_seconds=0)
+    finished = erase_rows(settings, [], grace_seconds=0)
     assert not finished.waiting and files_with(dataset / "data", marks((7, 9))) == []
     assert all(check_certificate(filesystem, folder, path) == [] for path in finished.certificates) and len(finished.certificates) == 2
     for root in roots(dataset):
@@ -230,7 +230,7 @@ def test_old_files_stay_until_the_grace_time_is_over(dataset: Path, uri: str) ->
 
 def test_an_increment_of_an_erased_version_has_its_rows(dataset: Path, uri: str, spark: SparkSession) -> None:
     settings = config(dataset, uri)
-    erase(settings, ["id=11"], grace_seconds=0, is_confirmed=True)
+    erase_rows(settings, ["id=11"], grace_seconds=0, is_confirmed=True)
     (dataset / "raw/2.csv").write_text(people(ROWS + 100, 50))
     parent = open_version(settings.dataset.path, settings.data_identity)
     before = ids(Path(parent.root))
@@ -245,9 +245,9 @@ STEPS: dict[str, tuple[str, str]] = {
     "a part": ("erase", "replace_part"),
     "a quarantine": ("erase", "replace_quarantine"),
     "an index": ("publish", "write_index"),
-    "a manifest": ("publish.storage", "replace"),
+    "a manifest": ("publish.storage", "put_file"),
     "a file that is removed": ("erase", "_delete"),
-    "the certificate": ("certificate.storage", "replace"),
+    "the certificate": ("certificate.storage", "put_file"),
 }
 
 
@@ -267,13 +267,13 @@ def test_an_interrupted_erasure_goes_on(step: str, call: int, dataset: Path, uri
     target = f"pipelines.lifecycle.erasure.{owner}.{name}"
     keys = [f"id={number}" for number in ERASED]
     with monkeypatch.context() as patch:
-        patch.setattr(target, _killed_at(call, _resolve(target)))
+        patch.setattr(target, _kill_at(call, _resolve(target)))
         try:
-            erase(settings, keys, grace_seconds=0, is_confirmed=True)
+            erase_rows(settings, keys, grace_seconds=0, is_confirmed=True)
         except Killed:
             for root in roots(dataset):
                 assert ids(root)  # every version can be read at any moment
-    erasure = erase(settings, keys, grace_seconds=0, is_confirmed=True)
+    erasure = erase_rows(settings, keys, grace_seconds=0, is_confirmed=True)
     assert not erasure.waiting
     for root, numbers in before.items():
         check_equal_without(numbers, root)
@@ -293,29 +293,29 @@ def _resolve(target: str) -> Any:
     return owner
 
 
-def _killed_at(call: int, function: Callable[..., Any]) -> Callable[..., Any]:
+def _kill_at(call: int, function: Callable[..., Any]) -> Callable[..., Any]:
     calls = [0]
 
-    def killed(*arguments: Any, **keywords: Any) -> Any:
+    def call_or_die(*arguments: Any, **keywords: Any) -> Any:
         calls[0] += 1
         if calls[0] == call:
             raise Killed
         return function(*arguments, **keywords)
 
-    return killed
+    return call_or_die
 
 
 def test_an_etl_and_an_erasure_exclude_each_other(dataset: Path, uri: str) -> None:
     settings = config(dataset, uri)
     with dataset_lock(settings.dataset.path), pytest.raises(DatasetError, match="in use by an ETL"):
-        erase(settings, ["id=7"], is_confirmed=True)
+        erase_rows(settings, ["id=7"], is_confirmed=True)
     with dataset_lock(settings.dataset.path, alone=True), pytest.raises(DatasetError, match="in use by an erasure"):
         run(settings)
     filesystem, folder = storage.locate(settings.dataset.path)
     journals.begin(filesystem, folder, [{"id": "7"}], 0, [])
     with pytest.raises(DatasetError, match="unfinished"):
         run(settings)
-    assert len(erase(settings, []).certificates) == 1
+    assert len(erase_rows(settings, []).certificates) == 1
     assert run(settings, parent_name="previous").erasures
 
 
@@ -331,29 +331,28 @@ def test_an_etl_and_an_erasure_exclude_each_other(dataset: Path, uri: str) -> No
 )
 def test_a_wrong_key_is_refused(key: str, message: str, dataset: Path, uri: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        erase(config(dataset, uri), [key])
+        erase_rows(config(dataset, uri), [key])
 
 
 def test_versions_without_hashes_are_named(dataset: Path, uri: str) -> None:
     settings = config(dataset, uri)
-    (first, *rest) = roots(dataset)
-    own = open_version(str(first)).manifest
+    first = roots(dataset)[0]
     for folder in first.glob("keys-*"):
         shutil.rmtree(folder)
-    erasure = erase(settings, ["id=7"])
-    assert first.name in erasure.unsearchable and "jobs/etl.py" in erasure.unsearchable[first.name] and own
-    assert not {*erasure.versions} & {*erasure.unsearchable} and rest
+    erasure = erase_rows(settings, ["id=7"])
+    assert first.name in erasure.unsearchable and "jobs/etl.py" in erasure.unsearchable[first.name]
+    assert not {*erasure.versions} & {*erasure.unsearchable}
 
 
 def test_a_damaged_part_is_not_written_again_with_a_new_checksum(dataset: Path, uri: str) -> None:
     settings = config(dataset, uri)
-    preview = erase(settings, ["id=250"])
+    preview = erase_rows(settings, ["id=250"])
     for part in dataset.glob("data/*/data-*/*/*.parquet"):
         content = bytearray(part.read_bytes())
         content[6] ^= 1
         part.write_bytes(content)
     with pytest.raises(DatasetError, match="checksum"):
-        erase(settings, ["id=250"], grace_seconds=0, is_confirmed=True)
+        erase_rows(settings, ["id=250"], grace_seconds=0, is_confirmed=True)
     assert preview.versions
 
 
@@ -364,7 +363,7 @@ def test_files_of_a_dead_attempt_go_too(dataset: Path, uri: str) -> None:
     for folder in (first, dataset / "data/0123456789ab"):
         (folder / "data-dead/split=train").mkdir(parents=True)
         shutil.copy(part, folder / "data-dead/split=train")
-    erase(settings, ["id=7"], grace_seconds=0, is_confirmed=True)
+    erase_rows(settings, ["id=7"], grace_seconds=0, is_confirmed=True)
     assert not list(dataset.glob("data/*/data-dead"))
 
 
@@ -391,7 +390,7 @@ def test_artifacts_with_the_rows_go_and_models_are_named(dataset: Path, tmp_path
     client.create_registered_model("people")
     registered = client.create_model_version("people", "runs:/model", run_ids[0])
     client.set_registered_model_alias("people", "champion", registered.version)
-    erasure = erase(settings, [f"id={numbers[split][3]}"], grace_seconds=0, is_confirmed=True)
+    erasure = erase_rows(settings, [f"id={numbers[split][3]}"], grace_seconds=0, is_confirmed=True)
     names = {run_id: {entry.path for entry in client.list_artifacts(run_id, f"evaluation/{split}")} for run_id in run_ids}
     tables = {f"evaluation/{split}/{name}.parquet" for name in ("worst", "worst_rows")}
     assert not names[run_ids[0]] & tables and tables <= names[run_ids[1]], "only the run that shows the row"
@@ -439,19 +438,19 @@ def test_outputs_of_predictions_that_are_named_lose_the_rows(dataset: Path, uri:
     counts = {"files": {f"0123456789ab/{file}": 3}, "quarantine": {f"0123456789ab/{refused}": 2}, **rows}
     names = {"snapshot": "0123456789ab", "attempt": "first", "model": "models:/m", "model_digest": "m", "dataset_digest": "d"}
     commit_predictions(attempt, Predictions(**names, **counts, settings={}, inputs={}, refused={"age": 2}), {})
-    erasure = erase(config(dataset, uri), ["id=7"], 0, is_confirmed=True, predictions=[str(output)])
+    erasure = erase_rows(config(dataset, uri), ["id=7"], 0, is_confirmed=True, predictions=[str(output)])
     assert erasure.predictions == {str(output): {"rows": 2, "without_key": []}}
     assert open_predictions(str(output)).to_table()["id"].to_pylist() == [6, 8] and files_with(output, marks((7,))) == []
     with pytest.raises(DatasetError, match="holds no predictions"):
-        erase(config(dataset, uri), ["id=9"], predictions=[str(dataset)])
+        erase_rows(config(dataset, uri), ["id=9"], predictions=[str(dataset)])
 
 
 @pytest.mark.full
-def test_an_erasure_that_is_killed_at_any_moment_goes_on(made: Path, uri: str, tmp_path: Path) -> None:
+def test_an_erasure_that_is_killed_at_any_moment_goes_on(original: Path, uri: str, tmp_path: Path) -> None:
     keys = [word for number in ERASED for word in ("--key", f"id={number}")]
     for attempt in range(20):
         folder = tmp_path / str(attempt)
-        shutil.copytree(made, folder)
+        shutil.copytree(original, folder)
         before = {root: ids(root) for root in roots(folder)}
         settings = folder / "people.yaml"
         settings.write_text(json.dumps(config(folder, uri).model_dump(mode="json", by_alias=True, exclude_unset=True)))

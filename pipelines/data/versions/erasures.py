@@ -1,4 +1,4 @@
-"""What ETL and other jobs must know of erasures: where they stand, which are unfinished, and that nobody writes beside one.
+"""The facts of erasures that ETL and other jobs need: where they stand, which are unfinished, and that nobody writes beside one.
 
 A dataset's folder has a folder `erasures`, with a certificate for each erasure, <name>.json, and its journal as long as there is something
 left to do, <name>.journal. ETL holds the lock of the dataset's folder together with others, an erasure holds it alone. Object stores have

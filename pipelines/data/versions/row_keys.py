@@ -54,14 +54,14 @@ def read_keys(filesystem: FileSystem, root: str, groups: Sequence[RowGroup]) -> 
 
 
 def find_rows(
-    filesystem: FileSystem, root: str, groups: Sequence[RowGroup], wanted: np.ndarray
+    filesystem: FileSystem, root: str, groups: Sequence[RowGroup], searched: np.ndarray
 ) -> Iterator[tuple[str, np.ndarray, pa.Table]]:
-    """Each part of the row groups, with the places of its rows whose keys have one of the `wanted` hashes, int64 and ascending, and the
+    """Each part of the row groups, with the places of its rows whose keys have one of the `searched` hashes, int64 and ascending, and the
     keys of these rows. Raises as `read_keys` does."""
     for part, keys in read_keys(filesystem, root, groups):
         hashes = keys["row"].to_numpy()
-        nearest = np.minimum(np.searchsorted(wanted, hashes), len(wanted) - 1)
-        places = np.flatnonzero(wanted[nearest] == hashes)
+        nearest = np.minimum(np.searchsorted(searched, hashes), len(searched) - 1)
+        places = np.flatnonzero(searched[nearest] == hashes)
         yield part, places, keys.take(pa.array(places))
 
 

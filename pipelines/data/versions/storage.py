@@ -90,7 +90,7 @@ def create(filesystem: FileSystem, path: str, content: bytes) -> bool:
         return atomic.create_file(path, content)
 
 
-def replace(filesystem: FileSystem, path: str, content: bytes) -> None:
+def put_file(filesystem: FileSystem, path: str, content: bytes) -> None:
     """Write a file in place of an older one, so that readers find the one or the other."""
     with store_errors(path):
         if isinstance(filesystem, LocalFileSystem):

@@ -44,23 +44,23 @@ def certificate_path(folder: str, name: str) -> str:
     return f"{folder}/{ERASURES}/{name}{CERTIFICATE}"
 
 
-def fitted_on_texts(manifest: Manifest) -> list[str]:
+def columns_with_texts(manifest: Manifest) -> list[str]:
     """The columns whose encoders keep texts of rows, such as words and categories."""
-    return [name for name, fitted in manifest.encoders.items() if any(isinstance(value, str) for value in _listed(fitted.state))]
+    return [name for name, fitted in manifest.encoders.items() if any(isinstance(value, str) for value in _list_elements(fitted.state))]
 
 
-def _listed(value: Any, is_in_list: bool = False) -> list[Any]:
+def _list_elements(value: Any, is_in_list: bool = False) -> list[Any]:
     """All values inside lists."""
     if isinstance(value, Mapping):
-        return [leaf for inner in value.values() for leaf in _listed(inner, is_in_list)]
+        return [leaf for inner in value.values() for leaf in _list_elements(inner, is_in_list)]
     if isinstance(value, list | tuple):
-        return [leaf for inner in value for leaf in _listed(inner, True)]
+        return [leaf for inner in value for leaf in _list_elements(inner, True)]
     return [value] if is_in_list else []
 
 
 def check_certificate(filesystem: FileSystem, folder: str, path: str, keys: Sequence[Key] = ()) -> list[str]:
-    """What is not as the certificate says, a line each; none if all is. `keys` must be among those that were erased. Raises CorruptError if
-    the certificate was altered, DatasetError if there is none."""
+    """Compare a certificate with the files. Returns a line for each difference. `keys` must be among those that were erased. Raises
+    CorruptError if the certificate was altered, DatasetError if there is none."""
     values = read_sealed(filesystem, path)
     faults = []
     hashes = {*values["keys"]}
@@ -88,10 +88,10 @@ def _check_version(filesystem: FileSystem, folder: str, name: str, version: Mapp
         return [f"{name} has other digests than the certificate says: {version['digest_before'][:12]}, {version['digest_after'][:12]}"]
     if manifest.erasures[-1].certificate != values["name"]:
         return []  # a later erasure may have written the same parts again
-    own = [(file, checksum) for file, checksum in values["written"].items() if file.startswith(f"{name}/")]
+    written = [(file, checksum) for file, checksum in values["written"].items() if file.startswith(f"{name}/")]
     return [
         f"{file} has another checksum than the certificate says"
-        for file, expected in own
+        for file, expected in written
         if _checksum(filesystem, f"{folder}/{file}") != expected
     ]
 
@@ -103,5 +103,5 @@ def _checksum(filesystem: FileSystem, path: str) -> str:
 def write_certificate(filesystem: FileSystem, folder: str, values: Mapping[str, Any]) -> str:
     """Write the certificate, in place of an unfinished one, and return its path."""
     path = certificate_path(folder, values["name"])
-    storage.replace(filesystem, path, storage.seal({"format": FORMAT, **values}))
+    storage.put_file(filesystem, path, storage.seal({"format": FORMAT, **values}))
     return path

@@ -8,14 +8,14 @@ from pipelines.config.messages.words import show_count
 from pipelines.data.versions import storage
 from pipelines.errors import DatasetError
 from pipelines.lifecycle.erasure.certificate import check_certificate
-from pipelines.lifecycle.erasure.erase import Erasure, erase, read_grace
+from pipelines.lifecycle.erasure.erase import ErasureResult, erase_rows, read_grace
 from pipelines.lifecycle.erasure.erased_keys import parse_keys
 from pipelines.runtime.progress import tell
 
 
 def erase_and_tell(config: Config, keys: Sequence[str], grace: str, yes: bool, predictions: Sequence[str], conf: str) -> None:
     """Erase rows, and tell where they were. Raises DatasetError at the end if some version could not be searched."""
-    erasure = erase(config, keys, read_grace(grace), yes, predictions, f"lockstep train {conf}")
+    erasure = erase_rows(config, keys, read_grace(grace), yes, predictions, f"lockstep train {conf}")
     tell("result", "\n".join(describe_erasure(erasure, bool(keys), yes, conf)), **asdict(erasure), is_erased=yes)
     if erasure.unsearchable:
         listed = "; ".join(f"{name}: {reason}" for name, reason in erasure.unsearchable.items())
@@ -32,7 +32,7 @@ def check_and_tell(config: Config, certificate: str, keys: Sequence[str]) -> Non
     tell("result", f"{certificate}: all is as it says", certificate=certificate)
 
 
-def describe_erasure(erasure: Erasure, has_keys: bool, yes: bool, conf: str) -> Iterator[str]:
+def describe_erasure(erasure: ErasureResult, has_keys: bool, yes: bool, conf: str) -> Iterator[str]:
     """The lines of the text."""
     verb = "erased" if yes else "would erase"
     for name, counts in erasure.versions.items():

@@ -18,7 +18,7 @@ from pipelines.lifecycle.erasure import certificate as certificates
 from pipelines.lifecycle.erasure.erased_keys import Key, parse_keys
 from pipelines.lifecycle.erasure.journal import PUBLISH, REMOVE, TRACKING, WRITE, Journal, begin, due_after, read_journals
 from pipelines.lifecycle.erasure.parts import ReplacedPart, file_checksum, quarantine_files, replace_part, replace_quarantine
-from pipelines.lifecycle.erasure.publish import publish, tables_of
+from pipelines.lifecycle.erasure.publish import publish, table_paths
 from pipelines.lifecycle.erasure.quarantine import text_matcher
 from pipelines.lifecycle.erasure.search import Search, map_in_threads, search
 from pipelines.runtime.imports import import_modules, meanwhile
@@ -37,8 +37,8 @@ _DRAFT = re.compile(r"\.(?:json|journal)\.[0-9a-f]{32}$")
 
 
 @dataclass
-class Erasure:
-    """What was erased, or would be."""
+class ErasureResult:
+    """The rows, artifacts and models that an erasure concerns."""
 
     versions: dict[str, dict[str, Any]] = field(default_factory=dict)
     """`rows` by split and `quarantined` rows of each version that has some, by name."""
@@ -72,14 +72,14 @@ def read_grace(text: str) -> float | None:
     return float(match[1]) * _UNITS[match[2]] if match else None
 
 
-def erase(
+def erase_rows(
     config: Config,
     texts: Sequence[str],
     grace_seconds: float | None = None,
     is_confirmed: bool = False,
     predictions: Sequence[str] = (),
     command: str = "lockstep train CONF.yaml",
-) -> Erasure:
+) -> ErasureResult:
     """Erase the rows of the keys `texts`, such as `id=17`, from every version of the dataset's folder; unless `is_confirmed`, only say what
     would be erased. Without keys, go on with erasures that were interrupted, and remove old files whose grace time is over.
 
@@ -87,7 +87,7 @@ def erase(
     that the dataset does not declare, DatasetError if an ETL is at work, TrackingError if MLflow cannot be used; the next call goes on."""
     keys = parse_keys(texts, config.dataset.key) if texts else []
     filesystem, folder = storage.locate(config.dataset.path)
-    outcome = Erasure()
+    outcome = ErasureResult()
     with dataset_lock(config.dataset.path, alone=True) as is_locked:
         job = ErasureJob(config, filesystem, folder, command, grace_seconds)
         if is_locked:
@@ -118,10 +118,10 @@ def erase(
     return outcome
 
 
-def _describe(outcome: Erasure, result: Search, keys: Sequence[Key], predictions: Sequence[str]) -> None:
+def _describe(outcome: ErasureResult, result: Search, keys: Sequence[Key], predictions: Sequence[str]) -> None:
     """Say what a search has found, and what the outputs of predictions hold."""
     outcome.unsearchable = result.unsearchable
-    outcome.versions = {name: {"rows": result.rows(name), "quarantined": result.quarantined_rows(name)} for name in result.concerned}
+    outcome.versions = {name: {"rows": result.rows(name), "quarantined": result.count_quarantined(name)} for name in result.concerned}
     if predictions:
         from pipelines.lifecycle.erasure.predictions import erase_predictions  # noqa: PLC0415 - it imports pandas
 
@@ -161,7 +161,7 @@ class ErasureJob:
     """In place of those that the erasures began with; None to keep them."""
 
     def plan_tracked(self, result: Search, keys: Sequence[Key]) -> "TrackedErasure":
-        """What is to be changed in MLflow, and the models that were trained on the rows."""
+        """Find what is to be changed in MLflow, and the models that were trained on the rows."""
         from pipelines.lifecycle.erasure.tracked import ErasedRows, erase_tracked  # noqa: PLC0415
 
         versions = ((name, result.versions[name]) for name in result.concerned)
@@ -189,12 +189,12 @@ class ErasureJob:
         written = {file: checksum for part in replaced.values() for file, checksum in part.written.items()}
         for name in result.concerned:
             written |= replace_quarantine(result, journal.name, name)
-            old = [*quarantine_files(result, name), *tables_of(result.versions[name].manifest)]
+            old = [*quarantine_files(result, name), *table_paths(result.versions[name].manifest)]
             removed |= {file: file_checksum(self.filesystem, f"{self.folder}/{file}") for file in old}
         journal.enter(
             PUBLISH,
             versions={
-                name: {"quarantined": result.quarantined_rows(name), "positions": result.positions(name)} for name in result.concerned
+                name: {"quarantined": result.count_quarantined(name), "positions": result.positions(name)} for name in result.concerned
             },
             unsearchable=result.unsearchable,
             records=[dict(record) for record in result.records(journal.values["keys"])],
@@ -215,9 +215,9 @@ class ErasureJob:
                 "rows": rows,
                 "digest_before": before,
                 "digest_after": manifest.digest,
-                "columns_with_texts": certificates.fitted_on_texts(manifest),
+                "columns_with_texts": certificates.columns_with_texts(manifest),
             }
-            written |= {file: file_checksum(self.filesystem, f"{self.folder}/{file}") for file in tables_of(manifest)}
+            written |= {file: file_checksum(self.filesystem, f"{self.folder}/{file}") for file in table_paths(manifest)}
         journal.enter(TRACKING, versions=versions, written=written, replaced={})
 
     def _track(self, journal: Journal) -> None:
@@ -239,9 +239,9 @@ class ErasureJob:
             journal.enter(TRACKING, planned=planned, outputs=[asdict(output) for output in outputs])
         for path in values["predictions"]:
             erase_predictions(path, journal.name, keys, values["records"], dry=False)
-        kept = run(dry=False).kept
+        unchanged = run(dry=False).unchanged
         grace = values["grace_seconds"] if self.grace_seconds is None else self.grace_seconds
-        journal.values |= {"tracked": {**values["planned"], "kept": kept}, "due": due_after(grace)}
+        journal.values |= {"tracked": {**values["planned"], "unchanged": unchanged}, "due": due_after(grace)}
         journal.values |= {"key_hashes": [certificates.hash_key(key, values["salt"]) for key in keys]}
         for version in values["versions"].values():
             version.pop("positions")
@@ -289,7 +289,7 @@ class ErasureJob:
                 "removed": values["removed"],
                 "written": values["written"],
                 "predictions": values["outputs"],
-                "artifacts": {name: tracked[name] for name in ("removed", "rewritten", "kept")},
+                "artifacts": {name: tracked[name] for name in ("removed", "rewritten", "unchanged")},
                 "models": tracked["models"],
                 "running": tracked["running"],
                 "notes": list(certificates.NOTES),

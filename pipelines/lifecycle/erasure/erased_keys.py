@@ -73,7 +73,7 @@ def hash_keys(keys: Sequence[Key], schema: pa.Schema, application: str) -> Hashe
         from pipelines.lifecycle.erasure.spark_hashes import hash_by_spark  # noqa: PLC0415 - Spark takes a second to import
 
         return hash_by_spark(keys, schema, application)
-    hashes = tuple(_hash([_hashed_bytes(field.type, value) for field, value in zip(schema, row, strict=True)]) for row in values)
+    hashes = tuple(_hash([_bytes_to_hash(field.type, value) for field, value in zip(schema, row, strict=True)]) for row in values)
     records = tuple({field.name: record_value(value) for field, value in zip(schema, row, strict=True)} for row in values)
     return HashedKeys(hashes, records)
 
@@ -101,7 +101,7 @@ def _plain_value(field: pa.Field, text: str) -> Any:
     raise NotImplementedError(str(kind))
 
 
-def _hashed_bytes(kind: pa.DataType, value: Any) -> bytes:
+def _bytes_to_hash(kind: pa.DataType, value: Any) -> bytes:
     """The bytes of a value that Spark's xxhash64 takes."""
     if isinstance(value, str):
         return value.encode()
@@ -110,7 +110,7 @@ def _hashed_bytes(kind: pa.DataType, value: Any) -> bytes:
 
 
 def _hash(values: Sequence[bytes]) -> int:
-    """That of `split_assignment.add_identity`: of a salt, and then of each value's NULL flag, which is false, and of the value."""
+    """The hash of `split_assignment.add_identity`: of a salt, and then of each value's NULL flag, which is false, and of the value."""
     total = xxh64_intdigest(b"row", _SPARK_SEED)
     for value in values:
         total = xxh64_intdigest(value, xxh64_intdigest((0).to_bytes(4, "little"), total))

@@ -49,7 +49,7 @@ class Journal:
     def enter(self, phase: str, **values: Any) -> None:
         """Record values and the next phase."""
         self.values |= {**values, PHASE: phase}
-        storage.replace(self.filesystem, self.path, storage.seal(self.values))
+        storage.put_file(self.filesystem, self.path, storage.seal(self.values))
 
     def delete(self) -> None:
         with storage.store_errors(self.path):

@@ -49,7 +49,7 @@ class ReplacedPart:
         return cls(RewrittenPart(**part), values["split"], dict(values["removed"]), dict(values["written"]))
 
 
-def counted_columns(manifest: Manifest) -> list[str]:
+def columns_to_count(manifest: Manifest) -> list[str]:
     """The columns whose classes a manifest counts: those of masks and classes in the training split, and those of folds."""
     return [*(name for name, fitted in manifest.encoders.items() if fitted.class_counts), *(manifest.folds.rows if manifest.folds else ())]
 
@@ -57,11 +57,11 @@ def counted_columns(manifest: Manifest) -> list[str]:
 def replace_part(search: Search, name: str, path: str) -> ReplacedPart:
     """Write the part at `path` again, without the rows of the search, in the attempt `name` of the version that owns it. Raises
     CorruptError if a byte of it was altered, which a new checksum would hide."""
-    version = next(version for known, version in search.versions.items() if path in search.parts[known])
+    version = next(version for name_of_version, version in search.versions.items() if path in search.parts[name_of_version])
     owner, removal = search.parts[version.manifest.version][path].owner, search.removals[path]
     root, filesystem = f"{search.folder}/{owner}", search.filesystem
     part_checksum = _check_part(filesystem, f"{search.folder}/{path}", removal.groups)
-    part = rewrite_part(filesystem, root, Attempt(filesystem, root, name), version.columns, counted_columns(version.manifest), removal)
+    part = rewrite_part(filesystem, root, Attempt(filesystem, root, name), version.columns, columns_to_count(version.manifest), removal)
     old = removal.groups[0].file
     old_files = [side_file(old, KEYS), *_present(filesystem, root, side_file(old, RAW_ROWS))]
     new_files = [*dict.fromkeys(group.file for group in part.row_groups), *part.side_files]

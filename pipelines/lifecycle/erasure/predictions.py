@@ -13,13 +13,13 @@ from pipelines.data.features.raw import python_rows, record_value
 from pipelines.data.versions import storage
 from pipelines.errors import DatasetError
 from pipelines.lifecycle.erasure.erased_keys import Key
-from pipelines.lifecycle.erasure.quarantine import find_records, read_parquet
+from pipelines.lifecycle.erasure.quarantine import find_records, read_file_rows
 from pipelines.serving.batch.predictions_manifest import Predictions, snapshots
 
 
 @dataclass
 class PredictionErasure:
-    """What an erasure does in one output, or would do."""
+    """The changes of an erasure in one output."""
 
     path: str
     rows: int = 0
@@ -40,7 +40,7 @@ def erase_predictions(path: str, name: str, keys: Sequence[Key], records: Sequen
         raise DatasetError(f"--predictions {path} holds no predictions; give the folder that was --output of jobs/predict.py")
     outcome, replacements = PredictionErasure(path), dict[str, tuple[str, int]]()
     for file in sorted({file for manifest in manifests for file in manifest.files}):
-        table = read_parquet(filesystem, f"{folder}/{file}")
+        table = read_file_rows(filesystem, f"{folder}/{file}")
         rows = _find_rows(table, records)
         if rows is None:
             outcome.without_key.append(file)
@@ -48,15 +48,15 @@ def erase_predictions(path: str, name: str, keys: Sequence[Key], records: Sequen
             replacements[file] = _write(filesystem, folder, file, name, table, rows, dry)
     for file in sorted({file for manifest in manifests for file in manifest.quarantine}):
         if result := find_records(filesystem, f"{folder}/{file}", records, keys):
-            table = read_parquet(filesystem, f"{folder}/{file}")
+            table = read_file_rows(filesystem, f"{folder}/{file}")
             replacements[file] = _write(filesystem, folder, file, name, table, np.array(result), dry)
     outcome.rows = sum(count for _, count in replacements.values())
     outcome.old_files = list(replacements)
     outcome.written = [file for file, _ in replacements.values()]
     for manifest in manifests if replacements and not dry else ():
-        changed = _changed(manifest, replacements)
+        changed = _update_manifest(manifest, replacements)
         if changed != manifest:
-            storage.replace(filesystem, f"{folder}/{manifest.snapshot}/manifest.json", storage.seal(changed.model_dump(mode="json")))
+            storage.put_file(filesystem, f"{folder}/{manifest.snapshot}/manifest.json", storage.seal(changed.model_dump(mode="json")))
     return outcome
 
 
@@ -65,12 +65,12 @@ def _find_rows(table: pa.Table, records: Sequence[Mapping[str, Any]]) -> np.ndar
     names = list(records[0])
     if not {*names} <= {*table.column_names}:
         return None
-    wanted = {tuple(str(record[name]) for name in names) for record in records}
+    key_values = {tuple(str(record[name]) for name in names) for record in records}
     rows: list[int] = []
     first = 0
     for batch in table.select(names).to_batches():
         values = python_rows(batch)
-        rows += [first + place for place, row in enumerate(values) if tuple(str(record_value(row[name])) for name in names) in wanted]
+        rows += [first + place for place, row in enumerate(values) if tuple(str(record_value(row[name])) for name in names) in key_values]
         first += len(batch)
     return np.array(rows, np.int64)
 
@@ -86,13 +86,13 @@ def _write(filesystem: FileSystem, folder: str, file: str, name: str, table: pa.
     return target, len(rows)
 
 
-def _changed(manifest: Predictions, replacements: Mapping[str, tuple[str, int]]) -> Predictions:
+def _update_manifest(manifest: Predictions, replacements: Mapping[str, tuple[str, int]]) -> Predictions:
     """The manifest with the new files and their rows."""
-    files, quarantine = _replaced(manifest.files, replacements), _replaced(manifest.quarantine, replacements)
-    gone = sum(manifest.files.values()) - sum(files.values())
-    return manifest.model_copy(update={"files": files, "quarantine": quarantine, "rows_out": manifest.rows_out - gone})
+    files, quarantine = _substitute_files(manifest.files, replacements), _substitute_files(manifest.quarantine, replacements)
+    fewer = sum(manifest.files.values()) - sum(files.values())
+    return manifest.model_copy(update={"files": files, "quarantine": quarantine, "rows_out": manifest.rows_out - fewer})
 
 
-def _replaced(files: Mapping[str, int], replacements: Mapping[str, tuple[str, int]]) -> dict[str, int]:
+def _substitute_files(files: Mapping[str, int], replacements: Mapping[str, tuple[str, int]]) -> dict[str, int]:
     names = {file: replacements.get(file, (file, 0)) for file in files}
-    return {new: files[file] - gone for file, (new, gone) in names.items()}
+    return {new: files[file] - fewer for file, (new, fewer) in names.items()}

@@ -21,7 +21,7 @@ from pipelines.data.versions.schema import schema_from_text
 from pipelines.data.versions.versions import Version, read_version
 from pipelines.errors import DatasetError
 from pipelines.lifecycle.erasure.parts import ReplacedPart
-from pipelines.lifecycle.erasure.search import shared_parts
+from pipelines.lifecycle.erasure.search import parts_by_path
 
 Replaced = Mapping[str, ReplacedPart]
 """Parts that were written again, by the paths of the old ones relative to the dataset's folder."""
@@ -29,7 +29,7 @@ Replaced = Mapping[str, ReplacedPart]
 
 def publish(filesystem: Any, folder: str, version: str, name: str, replaced: Replaced) -> tuple[Manifest, dict[str, int]]:
     """Replace the manifest of a version, unless that has happened, and return it with the rows that were erased by split. Raises
-    DatasetError if the version is gone."""
+    DatasetError if the version does not exist any more."""
     root = f"{folder}/{version}"
     manifest = read_manifest(filesystem, root)
     if manifest is None:
@@ -38,19 +38,19 @@ def publish(filesystem: Any, folder: str, version: str, name: str, replaced: Rep
     if published:
         return manifest, published.rows
     opened = read_version(filesystem, root, manifest)
-    own = {path: replaced[path] for path in shared_parts(opened) if path in replaced}
-    groups = _row_groups(opened, own)
-    rows = {split: sum(part.part.removed for part in own.values() if part.split == split) for split in SPLITS}
-    manifest = _without_rows(manifest, groups, list(own.values()), {split: count for split, count in rows.items() if count}, name)
+    concerned = {path: replaced[path] for path in parts_by_path(opened) if path in replaced}
+    groups = _row_groups(opened, concerned)
+    rows = {split: sum(part.part.removed for part in concerned.values() if part.split == split) for split in SPLITS}
+    manifest = _without_rows(manifest, groups, list(concerned.values()), {split: count for split, count in rows.items() if count}, name)
     manifest = manifest.model_copy(update={"row_groups_checksum": write_index(filesystem, root, name, groups)})
     if manifest.sources_checksum:
         with storage.store_errors(root):
             filesystem.copy_file(sources_path(root, opened.manifest.attempt), sources_path(root, name))
-    storage.replace(filesystem, f"{root}/manifest.json", manifest.to_json())
+    storage.put_file(filesystem, f"{root}/manifest.json", manifest.to_json())
     return manifest, manifest.erasures[-1].rows
 
 
-def tables_of(manifest: Manifest) -> list[str]:
+def table_paths(manifest: Manifest) -> list[str]:
     """The index and the list of sources of a version, relative to the dataset's folder."""
     attempt, name = manifest.attempt, manifest.version
     return [row_groups_path(name, attempt), *([sources_path(name, attempt)] if manifest.sources_checksum else [])]
@@ -64,19 +64,19 @@ def redact_profile(manifest: Manifest, profile: Mapping[str, Any], train_rows: i
     kinds = {field.name: field.type for field in schema_from_text(manifest.raw_schema)} if manifest.raw_schema else {}
     redacted = {}
     for column, statistics in profile.items():
-        kept = {name: value for name, value in statistics.items() if name not in ("minimum", "maximum")}
-        if "most_frequent" in kept:
+        statistic = {name: value for name, value in statistics.items() if name not in ("minimum", "maximum")}
+        if "most_frequent" in statistic:
             is_counted_by_row = column in kinds and not is_list(kinds[column]) and not types.is_nested(kinds[column])
-            frequent = kept["most_frequent"].items() if is_counted_by_row else ()
-            kept["most_frequent"] = {value: rows for value, rows in frequent if rows > train_rows}
-        redacted[column] = kept
+            frequent = statistic["most_frequent"].items() if is_counted_by_row else ()
+            statistic["most_frequent"] = {value: rows for value, rows in frequent if rows > train_rows}
+        redacted[column] = statistic
     return redacted
 
 
 def _row_groups(version: Version, replaced: Replaced) -> list[RowGroup]:
     """All row groups of the version, with those of the replaced parts in their places."""
     row_groups, originals = list[RowGroup](), version.groups_by_part()
-    for path, groups in shared_parts(version).items():
+    for path, groups in parts_by_path(version).items():
         original = originals[_file_in(version, path)]
         if path not in replaced:
             row_groups += original
@@ -102,8 +102,8 @@ def _without_rows(manifest: Manifest, groups: list[RowGroup], parts: list[Replac
     }
     sums = None
     if all(summary.rows_digest for summary in manifest.splits.values()):
-        gone = {split: sum(part.part.removed_sum for part in parts if part.split == split) for split in SPLITS}
-        sums = {split: rows_sum(summary.rows_digest) - gone[split] for split, summary in manifest.splits.items()}
+        removed = {split: sum(part.part.removed_sum for part in parts if part.split == split) for split in SPLITS}
+        sums = {split: rows_sum(summary.rows_digest) - removed[split] for split, summary in manifest.splits.items()}
     erasure = Erasure(certificate=name, digest_before=manifest.digest, attempt_before=manifest.attempt, rows=rows)
     total = show_count(sum(rows.values()), "row")
     note = f"erasure {name}: {total} erased; counts of the ETL, of its quarantine and in the profile are from before"
@@ -122,11 +122,11 @@ def _without_rows(manifest: Manifest, groups: list[RowGroup], parts: list[Replac
 
 
 def _counts_left(counts: tuple[int, ...], column: str, parts: list[ReplacedPart]) -> tuple[int, ...]:
-    gone = Counter[int]()
+    removed = Counter[int]()
     for part in parts:
         if part.split == SPLITS[0]:
-            gone.update(part.part.removed_classes.get(column, {}))
-    return tuple(count - gone[number] for number, count in enumerate(counts))
+            removed.update(part.part.removed_classes.get(column, {}))
+    return tuple(count - removed[number] for number, count in enumerate(counts))
 
 
 def _folds_left(folds: Folds | None, parts: list[ReplacedPart]) -> Folds | None:

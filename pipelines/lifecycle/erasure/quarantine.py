@@ -23,14 +23,14 @@ from pipelines.lifecycle.erasure.erased_keys import Key
 def find_records(filesystem: FileSystem, path: str, records: Sequence[Mapping[str, Any]], keys: Sequence[Key]) -> tuple[int, ...]:
     """The numbers of the rows of a quarantine file that are of one of the keys: `records` has their values in JSON, `keys` their texts.
     Raises CorruptError if the file is damaged."""
-    table = read_parquet(filesystem, path)
-    wanted = {_values(record, list(record)) for record in records}
+    table = read_file_rows(filesystem, path)
+    key_values = {_values(record, list(record)) for record in records}
     names = list(records[0]) if records else []
     are_in_text = [text_matcher([key]) for key in keys] if table["source"].null_count < len(table) else []
     matches = []
     for number, (record, source) in enumerate(zip(table["record"].to_pylist(), table["source"].to_pylist(), strict=True)):
         if source is None:
-            is_match = _values(_parse(record), names) in wanted
+            is_match = _values(_parse(record), names) in key_values
         else:
             is_match = any(is_in_text(record or "") for is_in_text in are_in_text)
         if is_match:
@@ -51,13 +51,13 @@ def write_without(filesystem: FileSystem, path: str, target: str, rows: Sequence
         if not rows:
             filesystem.copy_file(path, target)
             return
-        table = read_parquet(filesystem, path)
+        table = read_file_rows(filesystem, path)
         keep = np.ones(len(table), bool)
         keep[list(rows)] = False
         pq.write_table(table.filter(pa.array(keep)), target, filesystem=filesystem)
 
 
-def read_parquet(filesystem: FileSystem, path: str) -> pa.Table:
+def read_file_rows(filesystem: FileSystem, path: str) -> pa.Table:
     """All rows of a file. Raises CorruptError if it is damaged."""
     try:
         with filesystem.open_input_file(path) as source:

@@ -72,7 +72,7 @@ class Search:
             counts[self.removals[path].groups[0].split] += len(self.removals[path].rows)
         return {split: rows for split, rows in counts.items() if rows}
 
-    def quarantined_rows(self, version: str) -> int:
+    def count_quarantined(self, version: str) -> int:
         return sum(len(rows) for path, rows in self.quarantined.items() if path.startswith(f"{version}/"))
 
     def positions(self, version: str) -> dict[str, list[int]]:
@@ -93,7 +93,7 @@ class Search:
     @property
     def concerned(self) -> list[str]:
         """The versions with such rows, or such refused rows."""
-        return [name for name in self.versions if self.rows(name) or self.quarantined_rows(name)]
+        return [name for name in self.versions if self.rows(name) or self.count_quarantined(name)]
 
 
 def search(path: str, columns: Sequence[str], keys: Sequence[Key], application: str) -> Search:
@@ -104,11 +104,11 @@ def search(path: str, columns: Sequence[str], keys: Sequence[Key], application: 
     for name, manifest in _manifests(result).items():
         version = _open_searchable(result, name, manifest, columns)
         if version is not None:
-            result.versions[name], result.parts[name] = version, shared_parts(version)
+            result.versions[name], result.parts[name] = version, parts_by_path(version)
     _hash_for_versions(result, keys, application)
     parts = {path: (part, name) for name, shared in result.parts.items() for path, part in shared.items()}
-    found = map_in_threads(partial(_find_in_part, result), parts.values())
-    for (path, (part, _)), rows in zip(parts.items(), found, strict=True):
+    rows_of_parts = map_in_threads(partial(_find_in_part, result), parts.values())
+    for (path, (part, _)), rows in zip(parts.items(), rows_of_parts, strict=True):
         if rows:
             result.removals[path] = Removal(part.groups, rows)
     for name, version in result.versions.items():
@@ -139,8 +139,8 @@ def _open_searchable(result: Search, name: str, manifest: Manifest, columns: Seq
     """The version, if the hashes beside its parts are those of such keys; else its reason is kept."""
     declared = manifest.identity.get("dataset", {}).get("key", ())
     if {*declared} != {*columns}:
-        own = f"has the key {name_list(declared)}: erase with a config of this key as well" if declared else f"has no key: {_REMAKE}"
-        result.unsearchable[name] = f"it {own}"
+        reason = f"has the key {name_list(declared)}: erase with a config of this key as well" if declared else f"has no key: {_REMAKE}"
+        result.unsearchable[name] = f"it {reason}"
         return None
     try:
         version = read_version(result.filesystem, f"{result.folder}/{name}", manifest)
@@ -153,7 +153,7 @@ def _open_searchable(result: Search, name: str, manifest: Manifest, columns: Seq
     return version
 
 
-def shared_parts(version: Version) -> dict[str, SharedPart]:
+def parts_by_path(version: Version) -> dict[str, SharedPart]:
     """The parts of a version, by their paths relative to the dataset's folder."""
     parts = {}
     for file, groups in version.groups_by_part().items():
@@ -176,8 +176,8 @@ def _hash_for_versions(result: Search, keys: Sequence[Key], application: str) ->
 def _find_in_part(result: Search, part_and_version: tuple[SharedPart, str]) -> tuple[int, ...]:
     """The numbers of the rows in a part whose keys are wanted, by the hashes for a version that refers to it."""
     part, version = part_and_version
-    wanted = np.unique(np.array(result.keys[version].hashes, np.int64))
-    ((_, places, _),) = find_rows(result.filesystem, f"{result.folder}/{part.owner}", part.groups, wanted)
+    hashes = np.unique(np.array(result.keys[version].hashes, np.int64))
+    ((_, places, _),) = find_rows(result.filesystem, f"{result.folder}/{part.owner}", part.groups, hashes)
     return tuple(places.tolist())
 
 

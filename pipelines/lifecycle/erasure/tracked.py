@@ -1,4 +1,4 @@
-"""What runs in MLflow keep of rows: removes it, and lists the models that were trained on them, with what uses these.
+"""Removes what runs in MLflow keep of rows, and lists the models that were trained on them, with what uses these.
 
 Removed are tables of single rows in an evaluation, with the figures and the page that show them, and the page about the data of an ETL,
 with its samples. Manifests and profiles are written again without rare values. Models stay: their weights and their encoders were fitted on
@@ -45,20 +45,20 @@ class ErasedRows:
 
     @property
     def digests(self) -> set[str]:
-        """Those with which the version had the rows."""
+        """All digests with which the version had the rows."""
         return {self.digest_before, *(erasure.digest_before for erasure in self.manifest.erasures)}
 
 
 @dataclass
 class TrackedErasure:
-    """What an erasure does in MLflow, or would do."""
+    """The changes of an erasure in MLflow."""
 
     removed: list[str] = field(default_factory=list)
     """Artifacts `run/path` and files of run directories."""
     rewritten: list[str] = field(default_factory=list)
     running: list[str] = field(default_factory=list)
     """Runs that still train on the rows, and will log more of them."""
-    kept: list[str] = field(default_factory=list)
+    unchanged: list[str] = field(default_factory=list)
     """What could not be changed, with the reason."""
     models: list[dict[str, Any]] = field(default_factory=list)
     """Each run that was trained on the rows, with its models, versions, aliases, endpoint, and the command that trains it again."""
@@ -101,7 +101,7 @@ def _redact_artifact(outcome: TrackedErasure, user: DatasetUser, artifacts: RunA
     try:
         after = redact(path, before, rows)
     except (LockstepError, ValueError) as error:  # of an older format, or edited
-        outcome.kept.append(f"{user.run_id}/{path}: {error}")
+        outcome.unchanged.append(f"{user.run_id}/{path}: {error}")
         return
     if after != before:
         _change(outcome, outcome.rewritten, f"{user.run_id}/{path}", partial(artifacts.write, path, after), dry)
@@ -113,7 +113,7 @@ def _change(outcome: TrackedErasure, changed: list[str], name: str, change: Call
             change()
         changed.append(name)
     except (LockstepError, NotImplementedError) as error:
-        outcome.kept.append(f"{name}: {error or 'its store cannot remove files'}")
+        outcome.unchanged.append(f"{name}: {error or 'its store cannot remove files'}")
 
 
 def _tables_with_rows(user: DatasetUser, artifacts: RunArtifacts, paths: Sequence[str], rows: ErasedRows, split: str) -> list[str]:
@@ -156,7 +156,7 @@ def _remove_archive(outcome: TrackedErasure, folder: str, split: str, dry: bool)
                 filesystem.delete_file(located)
             outcome.removed.append(path)
     except (DatasetError, OSError) as error:
-        outcome.kept.append(f"{path}: {error}")
+        outcome.unchanged.append(f"{path}: {error}")
 
 
 def _describe_models(config: Config, user: DatasetUser, command: str, is_in_key: Callable[[str], bool]) -> dict[str, Any]:
