@@ -18,7 +18,7 @@ from pipelines.data.sources.base import NoIncrementError, RawTables, raw_tables
 from pipelines.data.versions import storage
 from pipelines.data.versions.commit import Attempt, commit, read_manifest, remove_attempt, remove_debris
 from pipelines.data.versions.data_profile import Page, Survey
-from pipelines.data.versions.erasures import dataset_lock, has_erasures
+from pipelines.data.versions.erasures import dataset_lock, has_erasures, refuse_unfinished_erasures
 from pipelines.data.versions.manifest import Manifest
 from pipelines.data.versions.raw_inputs import Sources
 from pipelines.data.versions.row_groups import collect_row_groups
@@ -63,6 +63,7 @@ def run(config: Config, page: Page | None = None, parent_name: str = "") -> Mani
         with stages("analysis"):
             warnings = analyse(spark, config, tables)
     with temporary_cache(spark), dataset_lock(config.dataset.path):
+        refuse_unfinished_erasures(*storage.locate(config.dataset.path))
         return _make_version(spark, config, tables, before, warnings, stages, page, parent)
 
 

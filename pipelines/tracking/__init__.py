@@ -13,7 +13,8 @@
 8. `system`     logs system metrics of each node, and the power of its processors.
 9. `history`    reads a finished training, and a run's curves, tags and files. `models` finds and downloads logged models and versions in
                 the registry, and logs the exported model of a run. `dataset_readers` finds the models and runs that need versions of a
-                dataset, and the trainings that have ended.
+                dataset, and the trainings that have ended. `dataset_users` finds the runs on a dataset's rows with their models, and
+                changes their artifacts.
 """
 
 from pipelines.tracking.client import check_host, connect_early

@@ -5,13 +5,14 @@ import logging
 import os
 import re
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 from mlflow import MlflowClient
-from mlflow.entities import LifecycleStage
+from mlflow.entities import Experiment, LifecycleStage, Run, ViewType
 from mlflow.exceptions import MlflowException
 
 from pipelines.config import Config
@@ -32,6 +33,8 @@ _REFUSED = re.compile(r"error code 40[13]\b|\b(?:unauthori[sz]ed|unauthenticated
 """MLflow's messages about a server that refuses. Of an answer in JSON, such as a gateway's, they leave out the code."""
 METRICS_PER_CALL = 1_000
 """As many as MLflow takes, and so are these."""
+ITEMS_PER_PAGE = 1_000
+"""As many runs, models and experiments as MLflow gives at once."""
 
 
 def connect(uri: str) -> MlflowClient:
@@ -54,6 +57,26 @@ def connect_early(uri: str) -> None:
     if uri.startswith(SQLITE) and Path(uri.removeprefix(SQLITE)).exists():
         with suppress(TrackingError):
             connect(uri)
+
+
+def all_pages(fetch: Callable[[str | None], Any]) -> Iterator[Any]:
+    """The items of all pages of a search in MLflow. `fetch` gets the page of a token, and the first one by None."""
+    token = None
+    while True:
+        page = fetch(token)
+        yield from page
+        if not (token := page.token):
+            return
+
+
+def all_experiments(client: MlflowClient) -> list[Experiment]:
+    """All experiments, deleted ones too."""
+    return list(all_pages(lambda token: client.search_experiments(ViewType.ALL, ITEMS_PER_PAGE, page_token=token)))
+
+
+def all_runs(client: MlflowClient, experiment_ids: list[str], condition: str) -> Iterator[Run]:
+    """All runs of the experiments for which a filter of MLflow holds, deleted ones too."""
+    return all_pages(lambda token: client.search_runs(experiment_ids, condition, ViewType.ALL, ITEMS_PER_PAGE, page_token=token))
 
 
 @contextmanager

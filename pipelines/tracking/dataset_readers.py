@@ -1,30 +1,26 @@
 """Finds who needs versions of a dataset: registered models that were trained on them, and runs that read them now. Finds the trainings
 that have ended, too, whose checkpoints nobody needs."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from mlflow import MlflowClient
-from mlflow.entities import LoggedModel, Run, ViewType
+from mlflow.entities import LoggedModel, Run
 from mlflow.entities.model_registry import ModelVersion
 from mlflow.exceptions import MlflowException
 
 from pipelines.config import Config
 from pipelines.errors import TrackingError
-from pipelines.tracking.client import SQLITE, connect, mlflow_errors
+from pipelines.tracking.client import ITEMS_PER_PAGE, SQLITE, all_experiments, all_pages, all_runs, connect, mlflow_errors
 from pipelines.tracking.run_heartbeat import DATASET, HEARTBEAT, is_alive
 from pipelines.tracking.tracked_run import KIND
 from pipelines.tracking.training import FOLDER, run_folder
 
 VERSION_TAG, DIGEST_TAG = "dataset.version", "dataset.digest"
-_PAGE = 1_000
 _ABSENT = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE", "NOT_FOUND")
 """What MLflow answers of a run or a model that it does not have."""
-Fetch = Callable[[str | None], Any]
-"""Fetches the page with a token."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +62,7 @@ def dataset_use(config: Config) -> DatasetUse:
     client = connect_existing(config.tracking.uri)
     with mlflow_errors(config.tracking.uri):
         readers, blockers = _model_readers(client, config)
-        experiments = list(_pages(lambda token: client.search_experiments(ViewType.ALL, _PAGE, page_token=token)))
+        experiments = all_experiments(client)
         live_readers, live_etls = _live_runs(client, config, [experiment.experiment_id for experiment in experiments])
         own_ids = [experiment.experiment_id for experiment in experiments if experiment.name == config.experiment]
         trainings = tuple(_list_ended_trainings(client, config, own_ids)) if own_ids else ()
@@ -93,12 +89,12 @@ def unknown_runs(uri: str, run_ids: Iterable[str]) -> set[str]:
 def _model_readers(client: MlflowClient, config: Config) -> tuple[list[VersionReader], list[str]]:
     """The versions of all registered models whose origin is known; and in words, those of the config's own model whose origin is not."""
     aliases: dict[tuple[str, str], list[str]] = {}
-    for model in _pages(lambda token: client.search_registered_models(max_results=_PAGE, page_token=token)):
+    for model in all_pages(lambda token: client.search_registered_models(max_results=ITEMS_PER_PAGE, page_token=token)):
         for alias, number in model.aliases.items():
             aliases.setdefault((model.name, str(number)), []).append(alias)
     find_run = cache(lambda run_id: _find_run(client, run_id))
     readers, blockers = [], []
-    for version in _pages(lambda token: client.search_model_versions(max_results=_PAGE, page_token=token)):
+    for version in all_pages(lambda token: client.search_model_versions(max_results=ITEMS_PER_PAGE, page_token=token)):
         names = ", ".join(sorted(aliases.get((version.name, str(version.version)), [])))
         text = f"version {version.version} of the model {version.name}{f' ({names})' if names else ''}"
         run_id = version.run_id or _source_run(client, version)
@@ -130,7 +126,7 @@ def _live_runs(client: MlflowClient, config: Config, experiments: list[str]) -> 
     which may share the parts of any version. An ETL that was killed stays RUNNING, but needs nothing."""
     runs: dict[str, Run] = {}
     for condition in ("attributes.status = 'RUNNING'", f"tags.`{HEARTBEAT}` LIKE '{{%'"):
-        for run in _search(client, experiments, condition):
+        for run in all_runs(client, experiments, condition):
             runs[run.info.run_id] = run
     readers, etls = [], []
     for run_id, run in runs.items():
@@ -145,17 +141,13 @@ def _live_runs(client: MlflowClient, config: Config, experiments: list[str]) -> 
 
 
 def _list_ended_trainings(client: MlflowClient, config: Config, experiments: list[str]) -> Iterator[EndedTraining]:
-    for run in _search(client, experiments, f"tags.`{FOLDER}` LIKE '%'"):
+    for run in all_runs(client, experiments, f"tags.`{FOLDER}` LIKE '%'"):
         run_id, status, end_time, tags = run.info.run_id, run.info.status, run.info.end_time, run.data.tags
         if status == "RUNNING" or end_time is None or is_alive(tags):
             continue
         folder = run_folder(config, run_id, tags)
         if folder.rstrip("/").endswith(f"-{run_id[:12]}"):  # a tag can be edited
             yield EndedTraining(run_id, status, end_time / 1_000, folder)
-
-
-def _search(client: MlflowClient, experiments: list[str], condition: str) -> Iterator[Run]:
-    return _pages(lambda token: client.search_runs(experiments, condition, ViewType.ALL, _PAGE, page_token=token))
 
 
 def _find_run(client: MlflowClient, run_id: str) -> Run | None:
@@ -165,12 +157,3 @@ def _find_run(client: MlflowClient, run_id: str) -> Run | None:
         if error.error_code in _ABSENT:
             return None
         raise
-
-
-def _pages(fetch: Fetch) -> Iterator[Any]:
-    token = None
-    while True:
-        page = fetch(token)
-        yield from page
-        if not (token := page.token):
-            return

@@ -7,17 +7,15 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from mlflow import MlflowClient
-from mlflow.entities import Run, ViewType
+from mlflow.entities import Run
 from mlflow.exceptions import MlflowException
 from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 
-from pipelines.tracking.client import connect, mlflow_errors
+from pipelines.tracking.client import all_experiments, all_runs, connect, mlflow_errors
 from pipelines.tracking.history import TRAINING
 from pipelines.tracking.run_heartbeat import is_alive
 from pipelines.tracking.tracked_run import KIND
 from pipelines.tracking.training import FOLDER
-
-_PAGE = 1_000
 
 
 @dataclass(frozen=True)
@@ -52,19 +50,10 @@ def dataset_users(uri: str, digests: Iterable[str]) -> list[DatasetUser]:
     client = connect(uri)
     users = list[DatasetUser]()
     with mlflow_errors(uri):
-        experiments = [experiment.experiment_id for experiment in client.search_experiments(view_type=ViewType.ALL)]
+        experiments = [experiment.experiment_id for experiment in all_experiments(client)]
         for digest in sorted(digests):
-            users += [_user(client, run, digest) for run in _runs(client, experiments, digest)]
+            users += [_user(client, run, digest) for run in all_runs(client, experiments, f"tags.`dataset.digest` = '{digest}'")]
     return users
-
-
-def _runs(client: MlflowClient, experiments: list[str], digest: str) -> Iterator[Run]:
-    token = None
-    while experiments:
-        page = client.search_runs(experiments, f"tags.`dataset.digest` = '{digest}'", ViewType.ALL, _PAGE, page_token=token)
-        yield from page
-        if not (token := page.token):
-            return
 
 
 def _user(client: MlflowClient, run: Run, digest: str) -> DatasetUser:

@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import random
 import shutil
 import subprocess
@@ -20,6 +21,7 @@ import pytest
 from mlflow import MlflowClient
 from pyspark.sql import SparkSession
 from stores import new_store
+from waiting import wait_until
 
 from pipelines.config import Config, parse
 from pipelines.data.loader.reader import Reader
@@ -34,6 +36,7 @@ from pipelines.data.versions.versions import open_version
 from pipelines.errors import ConfigError, DatasetError
 from pipelines.etl.run import run
 from pipelines.etl.splits.split_assignment import ROW, add_identity
+from pipelines.lifecycle.clean.cleaning import clean_dataset
 from pipelines.lifecycle.erasure import journal as journals
 from pipelines.lifecycle.erasure.certificate import check_certificate
 from pipelines.lifecycle.erasure.erase import erase_rows
@@ -128,7 +131,7 @@ def values_in(content: bytes, name: str) -> Iterator[str]:
             for inner in archive.namelist():
                 yield from values_in(archive.read(inner), inner)
     else:
-        yield content.decode(errors="put_file")
+        yield content.decode(errors="replace")
 
 
 def files_with(folder: Path, texts: list[str]) -> list[str]:
@@ -226,6 +229,30 @@ def test_old_files_stay_until_the_grace_time_is_over(dataset: Path, uri: str) ->
     assert all(check_certificate(filesystem, folder, path) == [] for path in finished.certificates) and len(finished.certificates) == 2
     for root in roots(dataset):
         check_equal_without(ids(root), root, (7, 9))
+
+
+def test_a_cleaning_leaves_old_files_and_certificates_to_the_erasure(dataset: Path, uri: str) -> None:
+    settings = config(dataset, uri)
+    erase_rows(settings, ["id=7"], grace_seconds=7 * 86_400, is_confirmed=True)
+    files = {path for path in (dataset / "data").rglob("*") if path.is_file()}
+    long_ago = time.time() - 3 * 86_400
+    for path in (dataset / "data").rglob("*"):
+        os.utime(path, (long_ago, long_ago))
+    assert [item for item in clean_dataset(settings, yes=True).items if item.goes] == []
+    assert {path for path in (dataset / "data").rglob("*") if path.is_file()} == files
+    erase_rows(settings, [], grace_seconds=0)
+    assert files_with(dataset / "data", marks((7,))) == []
+
+
+def test_a_cleaning_waits_for_etl_and_for_an_unfinished_erasure(dataset: Path, uri: str) -> None:
+    settings = config(dataset, uri)
+    with dataset_lock(settings.dataset.path):
+        assert clean_dataset(settings).is_dry_run
+        with pytest.raises(DatasetError, match="in use by an ETL"):
+            clean_dataset(settings, yes=True)
+    journals.begin(*storage.locate(settings.dataset.path), [{"id": "7"}], 0, [])
+    with pytest.raises(DatasetError, match="unfinished"):
+        clean_dataset(settings)
 
 
 def test_an_increment_of_an_erased_version_has_its_rows(dataset: Path, uri: str, spark: SparkSession) -> None:
@@ -457,8 +484,7 @@ def test_an_erasure_that_is_killed_at_any_moment_goes_on(original: Path, uri: st
         command = [sys.executable, "jobs/erase.py", str(settings), *keys, "--yes", "--grace", "0"]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         journal = folder / "data/erasures"
-        while process.poll() is None and not journal.exists():
-            time.sleep(0.001)
+        wait_until(lambda: process.poll() is not None or journal.exists(), "the erasure to begin", pause_seconds=0.001)  # noqa: B023
         time.sleep(random.random() * 0.6)
         process.kill()
         process.wait()

@@ -26,7 +26,7 @@ from pipelines.config import Config, parse
 from pipelines.config.dataset.dataset import Keep
 from pipelines.data.versions import storage
 from pipelines.data.versions.commit import commit, read_manifest
-from pipelines.data.versions.manifest import content_digest, split_summaries
+from pipelines.data.versions.manifest import Erasure, content_digest, split_summaries
 from pipelines.data.versions.versions import confirm, open_version
 from pipelines.errors import ConfigError, LockstepError, TrackingError
 from pipelines.lifecycle.clean import cleaning as cleaning_module
@@ -339,6 +339,14 @@ def test_a_version_that_a_run_reads_stays(lake: Store, status: str) -> None:
         assert leaving(api.clean(lake.config())) == {A}
         lake.client.set_tag(run_id, HEARTBEAT, heartbeat())
     assert reason(api.clean(lake.config(), yes=True), A) == f"run {run_id}, which is RUNNING, reads it" and lake.names() == {A, B}
+
+
+def test_a_version_stays_whose_rows_a_run_has_read_before_an_erasure(lake: Store) -> None:
+    erasure = Erasure(certificate="c", digest_before="before", attempt_before="a", rows={"train": 1})
+    lake.add(A, 90, erasures=(erasure,))
+    lake.add(B, 1)
+    lake.run("RUNNING", dataset__digest="before")
+    assert leaving(api.clean(lake.config())) == set()
 
 
 def test_while_an_etl_writes_to_the_dataset_every_version_stays(lake: Store) -> None:

@@ -1,8 +1,9 @@
 """The facts of erasures that ETL and other jobs need: where they stand, which are unfinished, and that nobody writes beside one.
 
 A dataset's folder has a folder `erasures`, with a certificate for each erasure, <name>.json, and its journal as long as there is something
-left to do, <name>.journal. ETL holds the lock of the dataset's folder together with others, an erasure holds it alone. Object stores have
-no such lock: there the journal keeps an ETL from starting, and ETL looks at its parent again before it commits.
+left to do, <name>.journal. ETL holds the lock of the dataset's folder together with others, an erasure holds it alone,
+as a cleaning does. Object stores have no such lock: there the journal keeps an ETL from starting, and ETL looks at its parent again before
+it commits.
 """
 
 import errno
@@ -48,22 +49,19 @@ def read_sealed(filesystem: FileSystem, path: str) -> dict[str, Any]:
 
 @contextmanager
 def dataset_lock(path: str, alone: bool = False) -> Iterator[bool]:
-    """Hold the lock of a dataset's folder: `alone` for an erasure, else together with others. Yields whether its file system has locks.
-    Raises DatasetError if an erasure has it, or if any other job has it and it is asked for alone; and, unless `alone`, if an erasure is
-    unfinished."""
+    """Hold the lock of a dataset's folder: `alone` for a job that removes files, else together with others. Yields whether its file system
+    has locks. Raises DatasetError if a job that removes files has it, or if any other job has it and it is asked for alone."""
     filesystem, folder = storage.locate(path)
     descriptor = _open_folder(folder) if isinstance(filesystem, LocalFileSystem) else None
     try:
-        is_locked = descriptor is not None and _lock(descriptor, folder, alone)
-        if not alone:
-            _check_finished(filesystem, folder)
-        yield is_locked
+        yield descriptor is not None and _lock(descriptor, folder, alone)
     finally:
         if descriptor is not None:
             os.close(descriptor)
 
 
-def _check_finished(filesystem: FileSystem, folder: str) -> None:
+def refuse_unfinished_erasures(filesystem: FileSystem, folder: str) -> None:
+    """Raise DatasetError if an erasure was interrupted before versions and MLflow were without the rows."""
     for path, values in journals(filesystem, folder):
         if values.get(PHASE) != LAST_PHASE:
             raise DatasetError(
@@ -86,6 +84,6 @@ def _lock(descriptor: int, folder: str, alone: bool) -> bool:
     except OSError as error:
         if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
             return False
-        job = "an ETL or another erasure" if alone else "an erasure"
-        raise DatasetError(f"{folder} is in use by {job}; wait until that has ended, and run the same command again") from error
+        jobs = "an ETL, an erasure or a cleaning" if alone else "an erasure or a cleaning"
+        raise DatasetError(f"{folder} is in use by {jobs}; wait until that has ended, and run the same command again") from error
     return True

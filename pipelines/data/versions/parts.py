@@ -16,10 +16,12 @@ import pyarrow.fs
 import pyarrow.parquet as pq
 from xxhash import xxh3_128
 
+from pipelines.data.versions import storage
 from pipelines.data.versions.schema import TensorColumn, arrow_schema, to_numpy
 
 ROWS_PER_GROUP = (16, 262_144)
 """Smaller row groups shuffle poorly; larger ones gain nothing. 111 images of 3x224x224 fill 16 MiB."""
+_BLOCK_BYTES = 2**24
 
 
 @dataclass(frozen=True)
@@ -166,3 +168,12 @@ class _Summed:
 def checksum(content: pa.Buffer | bytes) -> str:
     """The checksum of a row group or a footer. Uses xxhash's object, since its function holds the GIL."""
     return xxh3_128(content).hexdigest()
+
+
+def file_checksum(filesystem: pyarrow.fs.FileSystem, path: str) -> str:
+    """`xxh3:…`, the checksum of a file. Raises DatasetError if its store fails."""
+    total = xxh3_128()
+    with storage.store_errors(path), filesystem.open_input_file(path) as stream:
+        while block := stream.read_buffer(_BLOCK_BYTES):
+            total.update(block)
+    return f"xxh3:{total.hexdigest()}"

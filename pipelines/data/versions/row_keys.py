@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow.fs import FileSystem
+from xxhash import xxh64_intdigest
 
 from pipelines.data.versions import storage
 from pipelines.data.versions.manifest import RESTORE
@@ -22,6 +23,7 @@ KEYS = "keys"
 COLUMNS = ("row", "content", "newest")
 """All int64: the hash of the key, the hash of all columns of the query before they were encoded, and, where `dataset.newest` is set, how
 new the row is."""
+_SPARK_SEED = 42
 
 
 def key_table(*columns: np.ndarray) -> pa.Table:
@@ -69,3 +71,12 @@ def has_keys(filesystem: FileSystem, root: str, groups: Sequence[RowGroup]) -> b
     """Whether every part of the row groups has a file of keys: versions without `dataset.key` have none."""
     files = {storage.part_path(root, side_file(group.file, KEYS)) for group in groups}
     return bool(files) and all(entry.is_file for entry in filesystem.get_file_info(sorted(files)))
+
+
+def hash_key_values(values: Sequence[bytes]) -> int:
+    """The hash of a key, signed, from the bytes of its values in Spark's layout, none of them NULL. It is that of ETL, whose
+    `split_assignment.add_identity` hashes a salt, and then for each value whether it is NULL and the value."""
+    total = xxh64_intdigest(b"row", _SPARK_SEED)
+    for value in values:
+        total = xxh64_intdigest(value, xxh64_intdigest((0).to_bytes(4, "little"), total))
+    return total - 2**64 if total >= 2**63 else total

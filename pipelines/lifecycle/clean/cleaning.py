@@ -2,12 +2,15 @@
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import chain
 from typing import Literal
 
 from pipelines.config import Config
+from pipelines.data.versions import storage
+from pipelines.data.versions.erasures import dataset_lock, refuse_unfinished_erasures
 from pipelines.errors import DatasetError, TrainingError
 from pipelines.lifecycle.clean.policy import (
     Reasons,
@@ -62,8 +65,15 @@ class _Step:
 def clean_dataset(config: Config, yes: bool = False, tell_item: Callable[[CleaningItem], None] = lambda item: None) -> Cleaning:
     """Decide what goes of a dataset and of its trainings, and with `yes` remove it. `tell_item` is told of each item, once it is removed.
 
-    Raises TrackingError, and removes nothing, if MLflow cannot say who needs the versions; DatasetError or TrainingError if a store fails.
-    Then the next cleaning goes on."""
+    Raises TrackingError, and removes nothing, if MLflow cannot say who needs the versions; DatasetError if an ETL is at work, or an erasure
+    unfinished; DatasetError or TrainingError if a store fails. Then the next cleaning goes on."""
+    filesystem, folder = storage.locate(config.dataset.path)
+    with dataset_lock(config.dataset.path, alone=True) if yes else nullcontext():
+        refuse_unfinished_erasures(filesystem, folder)
+        return _clean(config, yes, tell_item)
+
+
+def _clean(config: Config, yes: bool, tell_item: Callable[[CleaningItem], None]) -> Cleaning:
     use = dataset_use(config)
     stored = read_stored_versions(config.dataset.path)
     reasons = dict(reasons_by_policy(stored, config.dataset.keep))
@@ -114,6 +124,7 @@ def _steps_of_attempts(stored: Sequence[StoredVersion], reasons: Reasons, leavin
             continue
         removable = {name for name, attempt in version.attempts.items() if attempt.is_old or name == version.removed_attempt}
         dead = {attempt for attempt in removable if (name, attempt) not in shared and attempt not in version.own_attempts}
+        dead -= version.manifest.attempts if version.manifest else set()  # old files of an erasure stay until its grace time is over
         is_abandoned = dead == version.attempts.keys() and (version.is_removed or version.is_old or bool(dead))
         if version.manifest is None and version.is_removed and name in reasons:
             yield _Step(CleaningItem("leftovers", name, root, goes=False, reason=f"left behind by a removal, but {reasons[name]}"))

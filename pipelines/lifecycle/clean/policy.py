@@ -47,7 +47,7 @@ def _uses(version: StoredVersion, use: DatasetUse, unknown_runs: set[str]) -> It
     manifest = version.manifest
     assert manifest is not None, "only versions with a manifest have users"
     for reader in use.readers:
-        if (reader.version and reader.version in (manifest.version, version.name)) or (reader.digest and reader.digest == manifest.digest):
+        if (reader.version and reader.version in (manifest.version, version.name)) or reader.digest in manifest.digests:
             yield reader.text
     yield from (f"the statement {path} names it" for path in version.attestations)
     yield from use.blockers

@@ -1,6 +1,7 @@
 """Erases rows by their keys: from all versions of a dataset, their quarantines, MLflow's artifacts and outputs of predictions.
 
-1. `erased_keys`  reads the keys of a command, and hashes them as ETL has hashed those of its rows.
+1. `erased_keys`  reads the keys of a command, and hashes them as ETL has hashed those of its rows; `spark_hashes` does so for rare
+                  types.
 2. `search`       finds their rows in every part of every version, each part once; `quarantine` finds them among refused rows.
 3. `parts`        writes the parts concerned again without them, into an attempt of its own.
 4. `publish`      makes indexes and manifests of all versions that refer to these parts, and puts them in place of the old ones.
@@ -9,4 +10,5 @@
 6. `journal`      records each step before it is taken, so that an erasure that was interrupted goes on. `certificate` says at the end what
                   was erased and where, and can be compared with the files again.
 7. `erase`        takes these steps in their order. Old files stay until the grace time is over, for those who still read them.
+8. `command`      says what was done, or would be.
 """

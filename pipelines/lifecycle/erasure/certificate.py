@@ -16,8 +16,8 @@ from pipelines.data.versions import storage
 from pipelines.data.versions.commit import read_manifest
 from pipelines.data.versions.erasures import CERTIFICATE, ERASURES, read_sealed
 from pipelines.data.versions.manifest import Manifest
+from pipelines.data.versions.parts import file_checksum
 from pipelines.lifecycle.erasure.erased_keys import Key
-from pipelines.lifecycle.erasure.parts import file_checksum
 
 FORMAT = 1
 NOTES = (

@@ -13,11 +13,12 @@ from pipelines.config import Config
 from pipelines.data.versions import storage
 from pipelines.data.versions.commit import FOLDERS, read_manifest, remove_attempt, remove_dead_attempts
 from pipelines.data.versions.erasures import ERASURES, dataset_lock
+from pipelines.data.versions.parts import file_checksum
 from pipelines.errors import ConfigError, DatasetError
 from pipelines.lifecycle.erasure import certificate as certificates
 from pipelines.lifecycle.erasure.erased_keys import Key, parse_keys
 from pipelines.lifecycle.erasure.journal import PUBLISH, REMOVE, TRACKING, WRITE, Journal, begin, due_after, read_journals
-from pipelines.lifecycle.erasure.parts import ReplacedPart, file_checksum, quarantine_files, replace_part, replace_quarantine
+from pipelines.lifecycle.erasure.parts import ReplacedPart, quarantine_files, replace_part, replace_quarantine
 from pipelines.lifecycle.erasure.publish import publish, table_paths
 from pipelines.lifecycle.erasure.quarantine import text_matcher
 from pipelines.lifecycle.erasure.search import Search, map_in_threads, search

@@ -12,16 +12,15 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.types as types
-from xxhash import xxh64_intdigest
 
 from pipelines.config.messages.words import name_list
 from pipelines.data.features.raw import record_value
+from pipelines.data.versions.row_keys import hash_key_values
 from pipelines.errors import ConfigError
 
 Key = Mapping[str, str]
 """The value of each column of a key, as the command has it."""
 _COLUMN = re.compile(r"(?:^|,)\s*([^=,]+?)\s*=")
-_SPARK_SEED = 42
 _DAYS_TO_1970 = date(1970, 1, 1).toordinal()
 
 
@@ -73,7 +72,7 @@ def hash_keys(keys: Sequence[Key], schema: pa.Schema, application: str) -> Hashe
         from pipelines.lifecycle.erasure.spark_hashes import hash_by_spark  # noqa: PLC0415 - Spark takes a second to import
 
         return hash_by_spark(keys, schema, application)
-    hashes = tuple(_hash([_bytes_to_hash(field.type, value) for field, value in zip(schema, row, strict=True)]) for row in values)
+    hashes = tuple(hash_key_values([_bytes_to_hash(field.type, value) for field, value in zip(schema, row, strict=True)]) for row in values)
     records = tuple({field.name: record_value(value) for field, value in zip(schema, row, strict=True)} for row in values)
     return HashedKeys(hashes, records)
 
@@ -107,11 +106,3 @@ def _bytes_to_hash(kind: pa.DataType, value: Any) -> bytes:
         return value.encode()
     number = value.toordinal() - _DAYS_TO_1970 if isinstance(value, date) else int(value)
     return number.to_bytes(8 if types.is_int64(kind) else 4, "little", signed=True)
-
-
-def _hash(values: Sequence[bytes]) -> int:
-    """The hash of `split_assignment.add_identity`: of a salt, and then of each value's NULL flag, which is false, and of the value."""
-    total = xxh64_intdigest(b"row", _SPARK_SEED)
-    for value in values:
-        total = xxh64_intdigest(value, xxh64_intdigest((0).to_bytes(4, "little"), total))
-    return total - 2**64 if total >= 2**63 else total

@@ -5,12 +5,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from pyarrow.fs import FileSystem
-from xxhash import xxh3_128
 
 from pipelines.data.versions import storage
 from pipelines.data.versions.commit import Attempt
 from pipelines.data.versions.manifest import RESTORE, Manifest
-from pipelines.data.versions.parts import RowGroup, checksum
+from pipelines.data.versions.parts import RowGroup, checksum, file_checksum
 from pipelines.data.versions.raw_inputs import RAW_ROWS, side_file
 from pipelines.data.versions.rewrite import RewrittenPart, rewrite_part
 from pipelines.data.versions.row_keys import KEYS
@@ -20,7 +19,6 @@ from pipelines.lifecycle.erasure.search import Search
 
 Checksums = dict[str, str]
 """`xxh3:…` of files, by their paths relative to the dataset's folder."""
-_BLOCK_BYTES = 2**24
 
 
 @dataclass(frozen=True)
@@ -60,12 +58,12 @@ def replace_part(search: Search, name: str, path: str) -> ReplacedPart:
     version = next(version for name_of_version, version in search.versions.items() if path in search.parts[name_of_version])
     owner, removal = search.parts[version.manifest.version][path].owner, search.removals[path]
     root, filesystem = f"{search.folder}/{owner}", search.filesystem
-    part_checksum = _check_part(filesystem, f"{search.folder}/{path}", removal.groups)
+    _check_part(filesystem, f"{search.folder}/{path}", removal.groups)
     part = rewrite_part(filesystem, root, Attempt(filesystem, root, name), version.columns, columns_to_count(version.manifest), removal)
     old = removal.groups[0].file
-    old_files = [side_file(old, KEYS), *_present(filesystem, root, side_file(old, RAW_ROWS))]
+    old_files = [old, side_file(old, KEYS), *_present(filesystem, root, side_file(old, RAW_ROWS))]
     new_files = [*dict.fromkeys(group.file for group in part.row_groups), *part.side_files]
-    removed = {path: part_checksum} | {f"{owner}/{file}": file_checksum(filesystem, f"{root}/{file}") for file in old_files}
+    removed = {f"{owner}/{file}": file_checksum(filesystem, f"{root}/{file}") for file in old_files}
     written = {f"{owner}/{file}": file_checksum(filesystem, f"{root}/{file}") for file in new_files}
     return ReplacedPart(part, removal.groups[0].split, removed, written)
 
@@ -87,26 +85,12 @@ def quarantine_files(search: Search, version: str) -> list[str]:
     return [entry.path.removeprefix(f"{search.folder}/") for entry in entries if entry.is_file]
 
 
-def file_checksum(filesystem: FileSystem, path: str) -> str:
-    """`xxh3:…` of a file's bytes, 128 bits."""
-    total = xxh3_128()
-    with storage.store_errors(path), filesystem.open_input_file(path) as stream:
-        while block := stream.read_buffer(_BLOCK_BYTES):
-            total.update(block)
-    return f"xxh3:{total.hexdigest()}"
-
-
-def _check_part(filesystem: FileSystem, path: str, groups: tuple[RowGroup, ...]) -> str:
-    """Compare a part with the checksums of its row groups, and return that of the file."""
-    total = xxh3_128()
+def _check_part(filesystem: FileSystem, path: str, groups: tuple[RowGroup, ...]) -> None:
+    """Compare a part with the checksums of its row groups."""
     with storage.store_errors(path), filesystem.open_input_file(path) as stream:
         for group in groups:
-            content = stream.read_buffer(group.bytes)
-            if checksum(content) != group.checksum:
+            if checksum(stream.read_buffer(group.bytes)) != group.checksum:
                 raise CorruptError(f"{path}: row group {group.index} has another checksum than the index says; {RESTORE}")
-            total.update(content)
-        total.update(stream.read_buffer())
-    return f"xxh3:{total.hexdigest()}"
 
 
 def _present(filesystem: FileSystem, root: str, file: str) -> list[str]:
