@@ -172,11 +172,12 @@ def _warn_of_full_read(parent: Version, reason: NoIncrementError) -> None:
 
 
 def _check_parent(parent: Version) -> None:
-    """Raises DatasetError if rows of the parent were erased since it was opened: a store has no lock that would have kept that off."""
+    """Raises DatasetError if the parent was removed since it was opened, or rows were erased from it: a store has no lock that would have
+    kept that off."""
     manifest = read_manifest(parent.filesystem, parent.root)
     if manifest is None or manifest.attempt != parent.manifest.attempt:
         raise DatasetError(
-            f"{parent.root} is not the version that --from began with, since rows were erased from it; run the same command again"
+            f"{parent.root} is not the version that --from began with: rows were erased from it, or it was removed; run the command again"
         )
 
 

@@ -10,6 +10,7 @@ import sys
 import time
 import zipfile
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
@@ -23,6 +24,7 @@ from pyspark.sql import SparkSession
 from stores import new_store
 from waiting import wait_until
 
+from pipelines.commands import erase_keys
 from pipelines.config import Config, parse
 from pipelines.data.loader.reader import Reader
 from pipelines.data.versions import storage
@@ -34,17 +36,21 @@ from pipelines.data.versions.row_keys import read_keys
 from pipelines.data.versions.rows_digest import rows_digest, sum_row_hashes
 from pipelines.data.versions.versions import open_version
 from pipelines.errors import ConfigError, DatasetError
+from pipelines.etl.make import make
 from pipelines.etl.run import run
 from pipelines.etl.splits.split_assignment import ROW, add_identity
 from pipelines.lifecycle.clean.cleaning import clean_dataset
 from pipelines.lifecycle.erasure import journal as journals
 from pipelines.lifecycle.erasure.certificate import check_certificate
-from pipelines.lifecycle.erasure.erase import erase_rows
+from pipelines.lifecycle.erasure.command import describe_erasure
+from pipelines.lifecycle.erasure.erase import erase_rows, read_grace
 from pipelines.lifecycle.erasure.erased_keys import hash_keys
+from pipelines.lifecycle.erasure.publish import publish
 from pipelines.lifecycle.erasure.spark_hashes import hash_by_spark
 from pipelines.report.evaluation import pack
 from pipelines.serving.batch.predictions_manifest import Predictions, commit_predictions, open_predictions
 from pipelines.tracking.params_and_tags import origin_tags
+from pipelines.tracking.run_heartbeat import HEARTBEAT, heartbeat
 
 ROWS = 600
 ERASED = (0, 7, 8, 250, 599)
@@ -361,6 +367,72 @@ def test_a_wrong_key_is_refused(key: str, message: str, dataset: Path, uri: str)
         erase_rows(config(dataset, uri), [key])
 
 
+def test_a_version_that_changed_while_an_increment_was_made_is_refused(
+    dataset: Path, uri: str, monkeypatch: pytest.MonkeyPatch, spark: SparkSession
+) -> None:
+    """As on an object store, which has no lock."""
+    settings = config(dataset, uri)
+    (dataset / "raw/2.csv").write_text(people(ROWS + 200, 50))
+
+    def erase_meanwhile(*arguments: Any) -> Any:
+        with monkeypatch.context() as patch:
+            patch.setattr("pipelines.lifecycle.erasure.erase.dataset_lock", lambda path, alone: nullcontext(True))
+            erase_rows(settings, ["id=7"], is_confirmed=True)
+        return make(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("pipelines.etl.run.make", erase_meanwhile)
+        with pytest.raises(DatasetError, match="is not the version that --from began with"):
+            run(settings, parent_name="previous")
+    child = run(settings, parent_name="previous")
+    assert child.parent and 7 not in [number for numbers in ids(Path(settings.dataset.path) / child.version).values() for number in numbers]
+
+
+def test_the_command_previews_erases_and_checks(dataset: Path, uri: str, capsys: pytest.CaptureFixture[str]) -> None:
+    settings = dataset / "people.yaml"
+    settings.write_text(json.dumps(config(dataset, uri).model_dump(mode="json", by_alias=True, exclude_unset=True)))
+    command = [str(settings), "--key", "id=7"]
+    erase_keys("jobs/erase.py", command)
+    assert "nothing was changed; add --yes to erase" in capsys.readouterr().out and files_with(dataset / "data", marks((7,)))
+    with pytest.raises(ConfigError, match="--grace soon is no time"):
+        erase_keys("jobs/erase.py", [*command, "--grace", "soon"])
+    assert [read_grace(text) for text in ("90m", "12h", "7d", "0", "")] == [5400, 43_200, 604_800, 0, None]
+    journals.begin(*storage.locate(f"{dataset}/data"), [{"id": "8"}], 0, [])
+    erase_keys("jobs/erase.py", command)
+    assert "is unfinished: run `lockstep erase" in capsys.readouterr().out
+    erase_keys("jobs/erase.py", [*command, "--yes", "--grace", "0"])
+    assert files_with(dataset / "data", marks((7, 8))) == []
+    certificates = sorted((dataset / "data/erasures").iterdir())
+    assert len(certificates) == 2 and str(certificates[0]) in capsys.readouterr().out
+    with pytest.raises(DatasetError, match="give one of the files in the folder erasures"):
+        erase_keys("jobs/erase.py", [str(settings), "--check", f"{dataset}/no.json"])
+    copy = certificates[0].read_bytes()
+    certificates[0].write_bytes(copy.replace(b"finished", b"Finished"))
+    with pytest.raises(DatasetError, match="restore it from a copy"):
+        erase_keys("jobs/erase.py", [str(settings), "--check", str(certificates[0])])
+    certificates[0].write_bytes(copy)
+    erase_keys("jobs/erase.py", [str(settings), "--check", str(certificates[0])])
+    assert "all is as it says" in capsys.readouterr().out
+
+
+def test_an_erasure_of_a_version_that_was_lost_goes_on_once_it_is_restored(
+    dataset: Path, uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings, root = config(dataset, uri), roots(dataset)[0]
+
+    def lose(*arguments: Any) -> Any:
+        (root / "manifest.json").rename(dataset / "copy.json")
+        return publish(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("pipelines.lifecycle.erasure.erase.publish", lose)
+        with pytest.raises(DatasetError, match="has no manifest any more"):
+            erase_rows(settings, ["id=250"], grace_seconds=0, is_confirmed=True)
+    (dataset / "copy.json").rename(root / "manifest.json")
+    erase_rows(settings, [], grace_seconds=0)
+    assert files_with(dataset / "data", marks((250,))) == []
+
+
 def test_versions_without_hashes_are_named(dataset: Path, uri: str) -> None:
     settings = config(dataset, uri)
     first = roots(dataset)[0]
@@ -369,6 +441,8 @@ def test_versions_without_hashes_are_named(dataset: Path, uri: str) -> None:
     erasure = erase_rows(settings, ["id=7"])
     assert first.name in erasure.unsearchable and "jobs/etl.py" in erasure.unsearchable[first.name]
     assert not {*erasure.versions} & {*erasure.unsearchable}
+    shutil.rmtree(first)
+    assert not erase_rows(settings, ["id=7"]).unsearchable, "without its folder"
 
 
 def test_a_damaged_part_is_not_written_again_with_a_new_checksum(dataset: Path, uri: str) -> None:
@@ -417,7 +491,13 @@ def test_artifacts_with_the_rows_go_and_models_are_named(dataset: Path, tmp_path
     client.create_registered_model("people")
     registered = client.create_model_version("people", "runs:/model", run_ids[0])
     client.set_registered_model_alias("people", "champion", registered.version)
+    client.set_tag(run_ids[1], HEARTBEAT, heartbeat())
+    preview = erase_rows(settings, [f"id={numbers[split][3]}"])
+    (line,) = [line for line in describe_erasure(preview, True, False, "people.yaml") if "stop it, since it will log more of them" in line]
+    assert run_ids[1] in line and preview.running == [run_ids[1]]
+    client.set_terminated(run_ids[1])
     erasure = erase_rows(settings, [f"id={numbers[split][3]}"], grace_seconds=0, is_confirmed=True)
+    assert erasure.running == []
     names = {run_id: {entry.path for entry in client.list_artifacts(run_id, f"evaluation/{split}")} for run_id in run_ids}
     tables = {f"evaluation/{split}/{name}.parquet" for name in ("worst", "worst_rows")}
     assert not names[run_ids[0]] & tables and tables <= names[run_ids[1]], "only the run that shows the row"
