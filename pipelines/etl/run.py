@@ -126,9 +126,12 @@ def _commit_version(job: VersionJob, increment: Increment | None = None) -> Mani
     if earlier := read_manifest(filesystem, attempt.root):
         return _up_to_date(config, filesystem, attempt.root, earlier)
     storage.check_creation(filesystem, folder)
-    if increment is None and has_erasures(filesystem, folder):
-        log.warning("rows were erased from %s, and all sources are read now: rows that are still in them come back", folder)
-    with tracking.etl_run(config, {tracking.SPARK_APPLICATION: str(job.spark.sparkContext.applicationId)}) as tracked:
+    if has_erasures(filesystem, folder) and _reads_again(config, increment):
+        log.warning("rows were erased from %s, and sources are read again: rows that are still in them come back", folder)
+    with (
+        dataset_lock(config.dataset.path),
+        tracking.etl_run(config, {tracking.SPARK_APPLICATION: str(job.spark.sparkContext.applicationId)}) as tracked,
+    ):
         try:
             return _commit_attempt(job, attempt, increment, tracked)
         except NoIncrementError as reason:
@@ -136,6 +139,11 @@ def _commit_version(job: VersionJob, increment: Increment | None = None) -> Mani
             assert increment is not None, "only an increment raises it"
             _warn_of_full_read(increment.parent, reason)
     return _commit_version(job)
+
+
+def _reads_again(config: Config, increment: Increment | None) -> bool:
+    """Whether rows are read that another version had: all of an ETL in full, or those that came after a version that is not the newest."""
+    return increment is None or increment.parent.root != open_version(config.dataset.path, config.data_identity).root
 
 
 def _commit_attempt(job: VersionJob, attempt: Attempt, increment: Increment | None, tracked: EtlRun) -> Manifest:

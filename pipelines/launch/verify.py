@@ -14,7 +14,7 @@ from pipelines.config.train.base import PLACEMENT, BalanceSettings
 from pipelines.config.train.strategy import strategy_kinds_with
 from pipelines.config.train.train import Train
 from pipelines.data.versions.folds import open_fold
-from pipelines.data.versions.versions import Version
+from pipelines.data.versions.versions import Version, check_is_not_erased
 from pipelines.errors import TrainingError
 from pipelines.launch.cluster import cluster, uses_gpus, warn_of_missing_cpus
 from pipelines.launch.initial_weights import InitialWeights, initial_weights, write_initial_weights
@@ -199,6 +199,7 @@ def _version(config: Config, run: TrainingRecord, progress: TrainingProgress) ->
     if recorded_digest is None:
         progress.say(f"MLflow no longer has the digest of the dataset that run {run.run_id} was trained on; {version.root} is used")
     elif version.digest != recorded_digest:
+        check_is_not_erased(config.dataset.path, recorded_digest, run.run_id)
         raise TrainingError(
             f"run {run.run_id} was trained on dataset digest {recorded_digest[:12]}, version {run.tags.get('dataset.version', 'unknown')}; "
             f"{config.dataset.path} has {version.digest[:12]}, version {PurePath(version.root).name}; set dataset.path to the run's version"

@@ -18,7 +18,7 @@ from pyarrow.fs import FileSelector
 from pipelines.config.messages.words import show_count
 from pipelines.data.versions import storage
 from pipelines.data.versions.storage import unseal_or_none
-from pipelines.data.versions.versions import open_version
+from pipelines.data.versions.versions import open_named_version
 from pipelines.errors import LockstepError, TrackingError
 from pipelines.report.charts import GREY, ORANGE, PURPLE, RED
 from pipelines.report.evaluation import FOLDER, SplitEvaluation, add_raw_rows, read_splits, unpack
@@ -97,7 +97,7 @@ def read_run_data(uri: str, run_id: str) -> RunData:
             collect(directory, folder)
         config, manifest = (_values(folder / name) for name in ("config.json", "manifest.json"))
         try:
-            add_raw_rows(folder / FOLDER, open_version(f"{config['dataset']['path']}/{manifest['version']}"))
+            add_raw_rows(folder / FOLDER, open_named_version(config["dataset"]["path"], manifest["version"]))
         except (KeyError, OSError, LockstepError) as error:
             log.info("the dataset of the run cannot be read: %s", error)
         samples = sorted((folder / "samples").glob("*.txt"))

@@ -34,7 +34,7 @@ from pipelines.data.versions.manifest import SPLITS
 from pipelines.data.versions.raw_inputs import read_raw_rows
 from pipelines.data.versions.row_keys import read_keys
 from pipelines.data.versions.rows_digest import rows_digest, sum_row_hashes
-from pipelines.data.versions.versions import open_version
+from pipelines.data.versions.versions import check_is_not_erased, open_version
 from pipelines.errors import ConfigError, DatasetError
 from pipelines.etl.make import make
 from pipelines.etl.run import run
@@ -44,10 +44,12 @@ from pipelines.lifecycle.erasure import journal as journals
 from pipelines.lifecycle.erasure.certificate import check_certificate
 from pipelines.lifecycle.erasure.command import describe_erasure
 from pipelines.lifecycle.erasure.erase import erase_rows, read_grace
-from pipelines.lifecycle.erasure.erased_keys import hash_keys
+from pipelines.lifecycle.erasure.erased_keys import HashedKey, hash_keys
 from pipelines.lifecycle.erasure.publish import publish
 from pipelines.lifecycle.erasure.spark_hashes import hash_by_spark
+from pipelines.lifecycle.statements.croissant import write_croissant
 from pipelines.report.evaluation import pack
+from pipelines.runtime import progress
 from pipelines.serving.batch.predictions_manifest import Predictions, commit_predictions, open_predictions
 from pipelines.tracking.params_and_tags import origin_tags
 from pipelines.tracking.run_heartbeat import HEARTBEAT, heartbeat
@@ -279,7 +281,7 @@ STEPS: dict[str, tuple[str, str]] = {
     "a quarantine": ("erase", "replace_quarantine"),
     "an index": ("publish", "write_index"),
     "a manifest": ("publish.storage", "put_file"),
-    "a file that is removed": ("erase", "_delete"),
+    "a file that is removed": ("erase.storage", "remove_file"),
     "the certificate": ("certificate.storage", "put_file"),
 }
 
@@ -340,8 +342,10 @@ def _kill_at(call: int, function: Callable[..., Any]) -> Callable[..., Any]:
 
 def test_an_etl_and_an_erasure_exclude_each_other(dataset: Path, uri: str) -> None:
     settings = config(dataset, uri)
-    with dataset_lock(settings.dataset.path), pytest.raises(DatasetError, match="in use by an ETL"):
-        erase_rows(settings, ["id=7"], is_confirmed=True)
+    with dataset_lock(settings.dataset.path):
+        assert erase_rows(settings, ["id=7"]).has_rows, "a preview needs no lock"
+        with pytest.raises(DatasetError, match="in use by an ETL"):
+            erase_rows(settings, ["id=7"], is_confirmed=True)
     with dataset_lock(settings.dataset.path, alone=True), pytest.raises(DatasetError, match="in use by an erasure"):
         run(settings)
     filesystem, folder = storage.locate(settings.dataset.path)
@@ -367,6 +371,74 @@ def test_a_wrong_key_is_refused(key: str, message: str, dataset: Path, uri: str)
         erase_rows(config(dataset, uri), [key])
 
 
+def test_a_copy_of_a_version_loses_the_rows_too(dataset: Path, uri: str) -> None:
+    settings = config(dataset, uri)
+    child = next(root for root in roots(dataset) if open_version(str(root)).manifest.parent)
+    shutil.copytree(child, dataset / "data/copy")
+    before = {root: ids(root) for root in roots(dataset)}
+    erase_rows(settings, ["id=7", f"id={ROWS + 9}"], grace_seconds=0, is_confirmed=True)
+    for root, numbers in before.items():
+        check_equal_without(numbers, root, (7, ROWS + 9))
+    assert files_with(dataset / "data", marks((7, ROWS + 9))) == []
+
+
+def test_a_key_that_only_some_versions_can_have_is_erased_there(dataset: Path, uri: str, spark: SparkSession) -> None:
+    values = config(dataset, uri).model_dump(mode="json", by_alias=True, exclude_unset=True)
+    values["source"]["query"] = "SELECT concat('A', id) AS id, age, left FROM people"
+    values["dataset"]["features"] = {"age": "standardize"}
+    with_texts, single = parse(values, "test"), dataset / "single"
+    root = next(root for root in roots(dataset) if not open_version(str(root)).manifest.parent)
+    shutil.copytree(root, single / root.name)
+    run(with_texts)
+    erasure = erase_rows(with_texts, ["id=A17"], grace_seconds=0, is_confirmed=True)
+    assert len(erasure.versions) == 1 and not erase_rows(with_texts, ["id=A17"]).has_rows
+    with pytest.raises(ConfigError, match="int64"):
+        erase_rows(config(dataset, uri, path=str(single)), ["id=A17"])
+
+
+def test_an_erasure_that_goes_on_says_what_it_could_not_search(dataset: Path, uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = config(dataset, uri)
+    first = roots(dataset)[0]
+    for folder in first.glob("keys-*"):
+        shutil.rmtree(folder)
+
+    def die(*arguments: Any) -> Any:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("pipelines.lifecycle.erasure.erase.publish", die)
+        with pytest.raises(KeyboardInterrupt):
+            erase_rows(settings, ["id=9"], grace_seconds=0, is_confirmed=True)
+    with_other_key = config(dataset, uri, key=["age"])
+    assert [*erase_rows(with_other_key, []).unsearchable] == [first.name]
+    assert not erase_rows(settings, ["id=9"]).has_rows, "whatever key the config has by now"
+
+
+def test_a_description_of_the_files_goes_with_them(dataset: Path, uri: str) -> None:
+    settings = config(dataset, uri)
+    path = Path(write_croissant(open_version(settings.dataset.path, settings.data_identity)))
+    before = path.read_bytes()
+    erase_rows(settings, ["id=9"], grace_seconds=0, is_confirmed=True)
+    assert not path.exists()
+    path.write_bytes(before)
+    write_croissant(open_version(settings.dataset.path, settings.data_identity))
+    now = json.loads(path.read_bytes())
+    assert now["identifier"] != json.loads(before)["identifier"], "that of another content is replaced"
+    assert all((dataset / "data" / file["contentUrl"]).is_file() for file in now["distribution"] if "contentUrl" in file)
+
+
+def test_an_etl_that_reads_sources_again_warns_of_rows_that_come_back(
+    dataset: Path, uri: str, caplog: pytest.LogCaptureFixture, spark: SparkSession
+) -> None:
+    settings = config(dataset, uri)
+    parent = open_version(settings.dataset.path, settings.data_identity).manifest.parent
+    erase_rows(settings, ["id=7"], grace_seconds=0, is_confirmed=True)
+    run(settings, parent_name="previous")
+    assert "come back" not in caplog.text
+    run(settings, parent_name=parent)
+    assert "rows that are still in them come back" in caplog.text
+
+
 def test_a_version_that_changed_while_an_increment_was_made_is_refused(
     dataset: Path, uri: str, monkeypatch: pytest.MonkeyPatch, spark: SparkSession
 ) -> None:
@@ -388,7 +460,10 @@ def test_a_version_that_changed_while_an_increment_was_made_is_refused(
     assert child.parent and 7 not in [number for numbers in ids(Path(settings.dataset.path) / child.version).values() for number in numbers]
 
 
-def test_the_command_previews_erases_and_checks(dataset: Path, uri: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_previews_erases_and_checks(
+    dataset: Path, uri: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "_way", ["text"])  # which another command may have changed
     settings = dataset / "people.yaml"
     settings.write_text(json.dumps(config(dataset, uri).model_dump(mode="json", by_alias=True, exclude_unset=True)))
     command = [str(settings), "--key", "id=7"]
@@ -411,7 +486,12 @@ def test_the_command_previews_erases_and_checks(dataset: Path, uri: str, capsys:
     with pytest.raises(DatasetError, match="restore it from a copy"):
         erase_keys("jobs/erase.py", [str(settings), "--check", str(certificates[0])])
     certificates[0].write_bytes(copy)
-    erase_keys("jobs/erase.py", [str(settings), "--check", str(certificates[0])])
+    filesystem, folder = storage.locate(f"{dataset}/data")
+    of_seven, again = (
+        [path for path in certificates if not check_certificate(filesystem, folder, str(path), [{"id": text}])] for text in ("7", " +7")
+    )
+    assert len(of_seven) == 1 and again == of_seven
+    erase_keys("jobs/erase.py", [str(settings), "--check", str(of_seven[0]), "--key", "id=7"])
     assert "all is as it says" in capsys.readouterr().out
 
 
@@ -508,7 +588,10 @@ def test_artifacts_with_the_rows_go_and_models_are_named(dataset: Path, tmp_path
         and model["endpoint"] == "models:/people@champion"
     )
     assert {model["run"] for model in erasure.models} == {*run_ids}
+    with pytest.raises(DatasetError, match=f"run {run_ids[0]} was trained on .*; train again, and use that run"):
+        check_is_not_erased(settings.dataset.path, version.digest, run_ids[0])
     trained_again = open_version(settings.dataset.path, settings.data_identity)
+    check_is_not_erased(settings.dataset.path, trained_again.digest, run_ids[0])
     assert origin_tags(settings, trained_again)["dataset.erasures"] == Path(erasure.certificates[0]).stem
 
 
@@ -523,14 +606,15 @@ def test_hashes_of_keys_are_those_of_etl(spark: SparkSession) -> None:
     expected = [row[ROW] for row in add_identity(typed, tuple(types)).select(ROW).collect()]
     schema = typed.limit(0).toArrow().schema
     hashed = hash_keys(keys, schema, "test")
-    assert list(hashed.hashes) == expected and hash_by_spark(keys, schema, "test") == hashed
+    assert [key.hash for key in hashed if isinstance(key, HashedKey)] == expected and hash_by_spark(keys, schema, "test") == hashed
     timed = spark.sql("SELECT timestamp'2026-01-01 12:00:00' AS at, CAST(1.50 AS decimal(9,2)) AS price")
     (row,) = add_identity(timed, ("at", "price")).select(ROW).collect()
     schema = timed.limit(0).toArrow().schema
-    assert hash_keys([{"at": "2026-01-01 12:00:00", "price": "1.5"}], schema, "test").hashes == (row[ROW],)
+    (key,) = hash_keys([{"at": "2026-01-01 12:00:00", "price": "1.5"}], schema, "test")
+    assert isinstance(key, HashedKey) and key.hash == row[ROW]
     for wrong in ({"at": "noon", "price": "1.5"}, {"at": "2026-01-01", "price": "1.505"}):
-        with pytest.raises(ConfigError, match="no such value"):
-            hash_keys([wrong], schema, "test")
+        (error,) = hash_keys([wrong], schema, "test")
+        assert isinstance(error, ConfigError) and "no such value" in str(error)
 
 
 def test_outputs_of_predictions_that_are_named_lose_the_rows(dataset: Path, uri: str, tmp_path: Path) -> None:

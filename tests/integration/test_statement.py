@@ -24,6 +24,8 @@ from stores import new_store
 
 from pipelines import api
 from pipelines.config import Config, load
+from pipelines.data.versions.manifest import Erasure
+from pipelines.data.versions.versions import open_version
 from pipelines.errors import CorruptError, DatasetError, TrainingError
 from pipelines.etl.run import run as run_etl
 from pipelines.launch.training_run import Result, train
@@ -178,6 +180,13 @@ def test_what_cannot_be_signed_is_refused_with_a_remedy(signed: Signed, tmp_path
     arguments = signed.folder / "key.pem", tmp_path / "S.json", signed.result.run_id
     elsewhere = signed.config.model_copy(update={"dataset": signed.config.dataset.model_copy(update={"path": str(tmp_path)})})
     with pytest.raises(DatasetError, match=r"does not hold; set dataset.path to the folder of the run's dataset"):
+        sign_statement(elsewhere, *arguments)
+    version = open_version(signed.config.dataset.path)
+    erasure = Erasure(certificate="c", digest_before=version.digest, attempt_before="a", rows={"train": 1})
+    erased = version.manifest.model_copy(update={"digest": "another", "erasures": (erasure,)})
+    (tmp_path / erased.version).mkdir()
+    (tmp_path / erased.version / "manifest.json").write_bytes(erased.to_json())
+    with pytest.raises(DatasetError, match=rf"version {erased.version} before rows were erased from it; train again, and use that run"):
         sign_statement(elsewhere, *arguments)
     client = MlflowClient(signed.config.tracking.uri)
     client.update_run(signed.result.run_id, status="RUNNING")

@@ -30,7 +30,6 @@ from pipelines.data.versions.manifest import Erasure, content_digest, split_summ
 from pipelines.data.versions.versions import confirm, open_version
 from pipelines.errors import ConfigError, LockstepError, TrackingError
 from pipelines.lifecycle.clean import cleaning as cleaning_module
-from pipelines.lifecycle.clean import removal
 from pipelines.lifecycle.clean.cleaning import Cleaning
 from pipelines.lifecycle.clean.stored_versions import PartFolder, part_folder
 from pipelines.lifecycle.statements.attested_versions import mark_attested
@@ -204,7 +203,7 @@ def test_after_an_interruption_anywhere_versions_are_complete_and_the_next_clean
         shutil.copytree(original, lake.data)
         calls = iter(range(stops + 1))
         with pytest.MonkeyPatch.context() as patch:
-            for module, name in ((removal, "_delete_file"), (storage, "remove_folder"), (cleaning_module, "hide_version")):
+            for module, name in ((storage, "remove_file"), (storage, "remove_folder"), (cleaning_module, "hide_version")):
                 patch.setattr(module, name, partial(stop_after, calls, getattr(module, name)))
             try:
                 api.clean(lake.config(), yes=True)

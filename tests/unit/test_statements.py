@@ -434,12 +434,17 @@ def test_the_command_makes_keys_and_asks_for_what_it_needs(run: SignedRun, tmp_p
         COMMANDS["attest"]("lockstep attest", [str(tmp_path / "toy.yaml"), "--key", str(run.private)])
 
 
-def test_an_increment_is_not_made_again_at_once_and_is_compared_where_it_is(run: SignedRun) -> None:
+@pytest.mark.parametrize(
+    ("annotation", "reason"),
+    [({"parent": "0a1b2c3d4e5f"}, "is an increment of 0a1b2c3d4e5f"), ({"erasures": ["9f"]}, "has lost rows by an erasure")],
+    ids=["increment", "erasure"],
+)
+def test_what_one_etl_does_not_repeat_is_compared_where_it_is(run: SignedRun, annotation: Values, reason: str) -> None:
     def change(values: Values) -> None:
-        dependency(values, "dataset")["annotations"]["parent"] = "0a1b2c3d4e5f"
+        dependency(values, "dataset")["annotations"].update(annotation)
 
     run.write(seal_sections(run.alter(change)))
-    with pytest.raises(DatasetError, match=r"is an increment of 0a1b2c3d4e5f, .*, or compare digests by --digests-only"):
+    with pytest.raises(DatasetError, match=rf"{reason}, .*, or compare digests by --digests-only"):
         verify_digests(run, digests_only=False, from_sources=True)
     assert verify_digests(run).is_right
 

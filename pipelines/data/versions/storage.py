@@ -125,6 +125,13 @@ def remove_folder(filesystem: FileSystem, folder: str) -> None:
         filesystem.delete_dir(folder)
 
 
+def remove_file(filesystem: FileSystem, path: str) -> None:
+    """Remove a file, if it is there."""
+    with store_errors(path):
+        if filesystem.get_file_info(path).is_file:
+            filesystem.delete_file(path)
+
+
 def make_folder(filesystem: FileSystem, folder: str) -> None:
     with store_errors(folder):
         filesystem.create_dir(folder, recursive=True)

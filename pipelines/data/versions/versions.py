@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from pyarrow.fs import FileSystem
 
 from pipelines.config.messages.validation_errors import show_value
+from pipelines.config.messages.words import name_list
 from pipelines.data.versions import storage
 from pipelines.data.versions.checked_tables import open_table
 from pipelines.data.versions.commit import read_manifest, row_groups_path, sources_path
@@ -113,6 +114,36 @@ def open_version(path: str, identity: dict[str, Any] | None = None) -> Version:
             )
         root, manifest = matching[0]
     return read_version(filesystem, root, manifest)
+
+
+def open_named_version(path: str, name: str) -> Version:
+    """The version `name` in a dataset's folder. Raises DatasetError if it is not there, CorruptError as `open_version` does."""
+    filesystem, folder = storage.locate(path)
+    manifest = read_manifest(filesystem, f"{folder}/{name}")
+    if manifest is None:
+        raise DatasetError(f"{path} holds no dataset version {name}; its versions are {_list_names(filesystem, folder)}")
+    return read_version(filesystem, f"{folder}/{name}", manifest)
+
+
+def find_by_digest(path: str, digest: str) -> Version | None:
+    """The version in a dataset's folder whose content has this digest; None if there is none."""
+    filesystem, _ = storage.locate(path)
+    matching = ((root, manifest) for root, manifest in versions(path) if manifest.digest == digest)
+    return next((read_version(filesystem, root, manifest) for root, manifest in matching), None)
+
+
+def check_is_not_erased(path: str, digest: str, run_id: str) -> None:
+    """Raise DatasetError if the version with this digest, which a run was trained on, has lost rows by an erasure since."""
+    for _, manifest in versions(path):
+        if digest in manifest.digests - {manifest.digest}:
+            raise DatasetError(
+                f"run {run_id} was trained on version {manifest.version} before rows were erased from it; train again, and use that run"
+            )
+
+
+def _list_names(filesystem: FileSystem, folder: str) -> str:
+    names = [entry.base_name for entry in storage.entries(filesystem, folder) if storage.read(filesystem, f"{entry.path}/manifest.json")]
+    return name_list(names) if names else "none"
 
 
 def read_version(filesystem: FileSystem, root: str, manifest: Manifest) -> Version:

@@ -13,7 +13,7 @@ from pipelines.data.sources.base import NoIncrementError, RawTable, RawTables
 from pipelines.data.versions.raw_inputs import Sources
 from pipelines.data.versions.row_keys import has_keys
 from pipelines.data.versions.schema import schema_from_text
-from pipelines.data.versions.versions import Version, open_version, versions
+from pipelines.data.versions.versions import Version, open_named_version, open_version, versions
 from pipelines.errors import DatasetError, OutdatedError, SourceError
 from pipelines.etl.identity import version_name
 from pipelines.etl.increments.known_keys import KeyComparison
@@ -39,7 +39,7 @@ def find_parent(config: Config, name: str) -> Version | None:
     DatasetError if a named version is not there, or if it is of another pipeline."""
     if name == PREVIOUS:
         return open_version(config.dataset.path, config.data_identity) if _has_version(config) else None
-    parent = open_version(f"{config.dataset.path}/{name}")
+    parent = open_named_version(config.dataset.path, name)
     if parent.manifest.identity != config.data_identity:
         raise DatasetError(
             f"--from {name}: that version was made from another `source` or `dataset` than this config has; name a version of this config, "

@@ -6,8 +6,6 @@ are emptied, the manifest last, so that whatever interrupts this, the next clean
 
 from collections.abc import Iterable
 
-from pyarrow.fs import FileSystem, FileType
-
 from pipelines.data.versions import storage
 from pipelines.data.versions.commit import read_manifest, remove_attempt
 from pipelines.data.versions.versions import confirmation_time
@@ -41,11 +39,11 @@ def empty_folder(version: StoredVersion, removed_attempt: str) -> None:
             if not entry.is_file:
                 storage.remove_folder(filesystem, entry.path)
             elif entry.base_name != REMOVED:
-                _delete_file(filesystem, entry.path)
+                storage.remove_file(filesystem, entry.path)
         if {entry.base_name for entry in storage.entries(filesystem, root)} <= {REMOVED}:
             storage.remove_folder(filesystem, root)
         else:
-            _delete_file(filesystem, f"{root}/{REMOVED}")
+            storage.remove_file(filesystem, f"{root}/{REMOVED}")
 
 
 def remove_attempts(version: StoredVersion, names: Iterable[str]) -> None:
@@ -54,9 +52,4 @@ def remove_attempts(version: StoredVersion, names: Iterable[str]) -> None:
         for name in names:
             remove_attempt(version.filesystem, version.root, name)
         if version.is_removed:
-            _delete_file(version.filesystem, f"{version.root}/{REMOVED}")
-
-
-def _delete_file(filesystem: FileSystem, path: str) -> None:
-    if filesystem.get_file_info(path).type != FileType.NotFound:
-        filesystem.delete_file(path)
+            storage.remove_file(version.filesystem, f"{version.root}/{REMOVED}")

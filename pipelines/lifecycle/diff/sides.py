@@ -4,7 +4,7 @@ from pyarrow.fs import FileType
 
 from pipelines.data.versions import storage
 from pipelines.data.versions.commit import read_manifest
-from pipelines.data.versions.versions import Version, open_version, versions
+from pipelines.data.versions.versions import Version, open_named_version, open_version, versions
 from pipelines.errors import DatasetError
 
 _MOST_FOLDERS = 100
@@ -39,19 +39,14 @@ def last_two(path: str) -> tuple[Version, Version]:
         raise DatasetError(
             f"{path} holds {number} of a pipeline, and two are compared; name two versions, or run jobs/etl.py on newer data first"
         )
-    return open_version(_version_path(path, same[1])), open_version(_version_path(path, same[0]))
+    before, now = (open_named_version(path, root.rpartition("/")[2]) for root in (same[1], same[0]))
+    return before, now
 
 
 def previous_version(path: str, pipeline: str, root: str) -> Version | None:
     """The newest version of a pipeline in a dataset's folder, other than that in the folder `root`; None if there is none."""
     newest = next((place for place, manifest in versions(path) if manifest.name == pipeline and place != root), None)
-    return None if newest is None else open_version(_version_path(path, newest))
-
-
-def _version_path(path: str, root: str) -> str:
-    """The path or URI of the version in the folder `root`, with the options of that of its dataset."""
-    base, mark, options = path.partition("?") if "://" in path else (path, "", "")
-    return f"{base.rstrip('/')}/{root.rpartition('/')[2]}{mark}{options}"
+    return None if newest is None else open_named_version(path, newest.rpartition("/")[2])
 
 
 def are_predictions(path: str) -> bool:

@@ -5,7 +5,7 @@ keys, such as small numbers, anyone with the certificate can find it by trying.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any
@@ -17,7 +17,9 @@ from pipelines.data.versions.commit import read_manifest
 from pipelines.data.versions.erasures import CERTIFICATE, ERASURES, read_sealed
 from pipelines.data.versions.manifest import Manifest
 from pipelines.data.versions.parts import file_checksum
-from pipelines.lifecycle.erasure.erased_keys import Key
+from pipelines.errors import ConfigError
+from pipelines.lifecycle.erasure.erased_keys import HashedKey, Key
+from pipelines.lifecycle.erasure.search import hash_for_versions, key_columns, read_manifests
 
 FORMAT = 1
 NOTES = (
@@ -30,9 +32,18 @@ NOTES = (
 )
 
 
-def hash_key(key: Key, salt: str) -> str:
-    """`sha256:…` of a key and the salt of a certificate."""
-    return f"sha256:{sha256((salt + json.dumps(key, sort_keys=True)).encode()).hexdigest()}"
+def hash_key(record: Mapping[str, Any], salt: str) -> str:
+    """`sha256:…` of the values of a key and the salt of a certificate."""
+    return f"sha256:{sha256((salt + json.dumps(record, sort_keys=True)).encode()).hexdigest()}"
+
+
+def hash_first_records(keys: Sequence[Key], hashed: Collection[Sequence[HashedKey | ConfigError]], salt: str) -> list[str]:
+    """The hash of each key in the types of the first version that can have it: +17 and 17 are one key. `hashed` are keys by version."""
+    records: list[Mapping[str, Any]] = list(keys)
+    for place, key in enumerate(keys):
+        typed = (version_keys[place] for version_keys in hashed)
+        records[place] = next((answer.record for answer in typed if isinstance(answer, HashedKey)), key)
+    return [hash_key(record, salt) for record in records]
 
 
 def time_text(seconds: float) -> str:
@@ -58,13 +69,11 @@ def _list_elements(value: Any, is_in_list: bool = False) -> list[Any]:
     return [value] if is_in_list else []
 
 
-def check_certificate(filesystem: FileSystem, folder: str, path: str, keys: Sequence[Key] = ()) -> list[str]:
-    """Compare a certificate with the files. Returns a line for each difference. `keys` must be among those that were erased. Raises
-    CorruptError if the certificate was altered, DatasetError if there is none."""
+def check_certificate(filesystem: FileSystem, folder: str, path: str, keys: Sequence[Key] = (), application: str = "") -> list[str]:
+    """Compare a certificate with the files. Returns a line for each difference. `keys` must be among those that were erased; `application`
+    is as in `hash_keys`. Raises CorruptError if the certificate was altered, DatasetError if there is none."""
     values = read_sealed(filesystem, path)
-    faults = []
-    hashes = {*values["keys"]}
-    faults += [f"the certificate is of other keys than {dict(key)}" for key in keys if hash_key(key, values["salt"]) not in hashes]
+    faults = [f"the certificate is of other keys than {dict(key)}" for key in _strange_keys(filesystem, folder, values, keys, application)]
     if not values["finished"]:
         faults.append(f"old files wait for their removal until {values['due']}; run `lockstep erase CONF.yaml` then")
     present = [file for file in values["removed"] if filesystem.get_file_info(f"{folder}/{file}").is_file]
@@ -72,6 +81,21 @@ def check_certificate(filesystem: FileSystem, folder: str, path: str, keys: Sequ
     for name, version in values["versions"].items():
         faults += _check_version(filesystem, folder, name, version, values)
     return faults
+
+
+def _strange_keys(filesystem: FileSystem, folder: str, values: Mapping[str, Any], keys: Sequence[Key], application: str) -> list[Key]:
+    """The keys that a certificate is not of, as they were typed and in the types of any version that is there."""
+    columns = {*values["key_columns"]}
+    manifests = read_manifests(filesystem, folder)[0] if keys else {}
+    keyed = {name: manifest for name, manifest in manifests.items() if {*key_columns(manifest)} == columns}
+    hashed = hash_for_versions(keyed, keys, application)
+    strange = []
+    for place, key in enumerate(keys):
+        typed = (version_keys[place] for version_keys in hashed.values())
+        records = [key, *(answer.record for answer in typed if isinstance(answer, HashedKey))]
+        if not {hash_key(record, values["salt"]) for record in records} & {*values["keys"]}:
+            strange.append(key)
+    return strange
 
 
 def _check_version(filesystem: FileSystem, folder: str, name: str, version: Mapping[str, Any], values: Mapping[str, Any]) -> list[str]:

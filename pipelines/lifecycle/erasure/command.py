@@ -26,7 +26,7 @@ def check_and_tell(config: Config, certificate: str, keys: Sequence[str]) -> Non
     """Compare a certificate with the files. Raises DatasetError if they differ."""
     filesystem, folder = storage.locate(config.dataset.path)
     parsed = parse_keys(keys, config.dataset.key) if keys else []
-    faults = check_certificate(filesystem, folder, storage.locate(certificate)[1], parsed)
+    faults = check_certificate(filesystem, folder, storage.locate(certificate)[1], parsed, config.name)
     if faults:
         raise DatasetError(f"{certificate}: {'; '.join(faults)}")
     tell("result", f"{certificate}: all is as it says", certificate=certificate)

@@ -3,6 +3,7 @@
 import logging
 import re
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ from pyarrow.fs import FileSystem, LocalFileSystem
 
 from pipelines.config import Config
 from pipelines.data.versions import storage
-from pipelines.data.versions.commit import FOLDERS, read_manifest, remove_attempt, remove_dead_attempts
+from pipelines.data.versions.commit import DEBRIS_AGE_SECONDS, FOLDERS, read_manifest, remove_attempt, remove_dead_attempts
 from pipelines.data.versions.erasures import ERASURES, dataset_lock
 from pipelines.data.versions.parts import file_checksum
 from pipelines.errors import ConfigError, DatasetError
@@ -89,29 +90,13 @@ def erase_rows(
     keys = parse_keys(texts, config.dataset.key) if texts else []
     filesystem, folder = storage.locate(config.dataset.path)
     outcome = ErasureResult()
-    with dataset_lock(config.dataset.path, alone=True) as is_locked:
-        job = ErasureJob(config, filesystem, folder, command, grace_seconds)
-        if is_locked:
-            _remove_drafts(filesystem, folder)
-        if is_confirmed or not texts:
-            outcome.certificates = [job.go_on(journal) for journal in read_journals(filesystem, folder)]
+    job = ErasureJob(config, filesystem, folder, command, grace_seconds)
+    may_change = is_confirmed or not texts
+    with dataset_lock(config.dataset.path, alone=True) if may_change else nullcontext(False) as is_locked:
+        if may_change:
+            _finish_earlier(job, outcome, is_locked)
         if keys:
-            with meanwhile(partial(import_modules, [_TRACKED])):  # MLflow takes as long to import as the parts to be written
-                result = search(config.dataset.path, config.dataset.key, keys, config.name)
-                if not result.versions and not result.unsearchable:
-                    raise DatasetError(f"{config.dataset.path} holds no dataset version; run jobs/etl.py with the same config first")
-                _describe(outcome, result, keys, predictions)
-                if is_confirmed and is_locked:
-                    _remove_debris(result)
-                journal = None
-                if is_confirmed and outcome.has_rows:
-                    journal = begin(filesystem, folder, keys, DAY if grace_seconds is None else grace_seconds, predictions)
-                    job.write(journal, result)
-            planned = job.plan_tracked(result, keys)
-            outcome.artifacts, outcome.models, outcome.running = [*planned.removed, *planned.rewritten], planned.models, planned.running
-            if journal is not None:
-                journal.values["planned"] = asdict(planned)
-                outcome.certificates.append(job.go_on(journal))
+            _erase_keys(job, outcome, keys, predictions, is_confirmed, is_locked)
         outcome.waiting = {
             journal.name: certificates.time_text(journal.due) if journal.phase == REMOVE else "unfinished"
             for journal in read_journals(filesystem, folder)
@@ -119,9 +104,45 @@ def erase_rows(
     return outcome
 
 
+def _finish_earlier(job: "ErasureJob", outcome: ErasureResult, is_locked: bool) -> None:
+    """Go on with erasures that were interrupted, and with those whose grace time is over."""
+    if is_locked:
+        _remove_drafts(job.filesystem, job.folder)
+    for journal in read_journals(job.filesystem, job.folder):
+        was_interrupted = journal.phase != REMOVE
+        outcome.certificates.append(job.go_on(journal))
+        if was_interrupted:
+            outcome.unsearchable |= journal.values["unsearchable"]
+            outcome.models += journal.values["tracked"]["models"]
+
+
+def _erase_keys(
+    job: "ErasureJob", outcome: ErasureResult, keys: Sequence[Key], predictions: Sequence[str], is_confirmed: bool, is_locked: bool
+) -> None:
+    """Search for keys, and erase their rows if that is confirmed."""
+    config, journal = job.config, None
+    with meanwhile(partial(import_modules, [_TRACKED])):  # MLflow takes as long to import as the parts to be written
+        result = search(config.dataset.path, config.dataset.key, keys, config.name)
+        if not result.versions and not result.unsearchable:
+            raise DatasetError(f"{config.dataset.path} holds no dataset version; run jobs/etl.py with the same config first")
+        _describe(outcome, result, keys, predictions)
+        if is_confirmed:
+            _remove_debris(result, age_seconds=0 if is_locked else DEBRIS_AGE_SECONDS)
+        if is_confirmed and outcome.has_rows:
+            grace_seconds = DAY if job.grace_seconds is None else job.grace_seconds
+            journal = begin(job.filesystem, job.folder, keys, grace_seconds, predictions)
+            job.write(journal, result)
+    planned = job.plan_tracked(result, keys)
+    outcome.artifacts, outcome.running = [*planned.removed, *planned.rewritten], planned.running
+    outcome.models += planned.models
+    if journal is not None:
+        journal.values["planned"] = asdict(planned)
+        outcome.certificates.append(job.go_on(journal))
+
+
 def _describe(outcome: ErasureResult, result: Search, keys: Sequence[Key], predictions: Sequence[str]) -> None:
     """Say what a search has found, and what the outputs of predictions hold."""
-    outcome.unsearchable = result.unsearchable
+    outcome.unsearchable |= result.unsearchable
     outcome.versions = {name: {"rows": result.rows(name), "quarantined": result.count_quarantined(name)} for name in result.concerned}
     if predictions:
         from pipelines.lifecycle.erasure.predictions import erase_predictions  # noqa: PLC0415 - it imports pandas
@@ -136,18 +157,19 @@ def _remove_drafts(filesystem: FileSystem, folder: str) -> None:
     versions = [entry.path for entry in storage.entries(filesystem, folder) if _VERSION.fullmatch(entry.base_name)]
     for entry in (entry for place in (f"{folder}/{ERASURES}", *versions) for entry in storage.entries(filesystem, place)):
         if entry.is_file and _DRAFT.search(entry.base_name):
-            _delete(filesystem, entry.path)
+            storage.remove_file(filesystem, entry.path)
 
 
-def _remove_debris(result: Search) -> None:
-    """Remove files of attempts that died, which may have the rows too. The lock says that no attempt is alive."""
+def _remove_debris(result: Search, age_seconds: float) -> None:
+    """Remove files of attempts that died, which may have the rows too: all that were not written to for so long."""
     owners = {part.owner for parts in result.parts.values() for part in parts.values()}
     for entry in storage.entries(result.filesystem, result.folder):
-        if not _VERSION.fullmatch(entry.base_name) or entry.base_name in result.unsearchable:
+        is_version = entry.base_name in result.versions or _VERSION.fullmatch(entry.base_name)
+        if not is_version or entry.base_name in result.unsearchable:
             continue
         manifest = read_manifest(result.filesystem, entry.path)
         if manifest or entry.base_name not in owners:
-            remove_dead_attempts(result.filesystem, entry.path, *(manifest.attempts if manifest else ()), age_seconds=0)
+            remove_dead_attempts(result.filesystem, entry.path, *(manifest.attempts if manifest else ()), age_seconds=age_seconds)
 
 
 @dataclass(frozen=True)
@@ -175,7 +197,8 @@ class ErasureJob:
             for entry in storage.entries(self.filesystem, self.folder):
                 if not entry.is_file:
                     remove_attempt(self.filesystem, entry.path, journal.name)
-            self.write(journal, search(self.config.dataset.path, self.config.dataset.key, journal.values["keys"], self.config.name))
+            keys = journal.values["keys"]
+            self.write(journal, search(self.config.dataset.path, list(keys[0]), keys, self.config.name))
         if journal.phase == PUBLISH:
             self._publish(journal)
         if journal.phase == TRACKING:
@@ -190,7 +213,7 @@ class ErasureJob:
         written = {file: checksum for part in replaced.values() for file, checksum in part.written.items()}
         for name in result.concerned:
             written |= replace_quarantine(result, journal.name, name)
-            old = [*quarantine_files(result, name), *table_paths(result.versions[name].manifest)]
+            old = [*quarantine_files(result, name), *table_paths(name, result.versions[name].manifest)]
             removed |= {file: file_checksum(self.filesystem, f"{self.folder}/{file}") for file in old}
         journal.enter(
             PUBLISH,
@@ -199,6 +222,8 @@ class ErasureJob:
             },
             unsearchable=result.unsearchable,
             records=[dict(record) for record in result.records(journal.values["keys"])],
+            key_columns=list(journal.values["keys"][0]),
+            key_hashes=certificates.hash_first_records(journal.values["keys"], result.keys.values(), journal.values["salt"]),
             replaced={path: part.to_values() for path, part in replaced.items()},
             removed=removed,
             written=written,
@@ -218,7 +243,7 @@ class ErasureJob:
                 "digest_after": manifest.digest,
                 "columns_with_texts": certificates.columns_with_texts(manifest),
             }
-            written |= {file: file_checksum(self.filesystem, f"{self.folder}/{file}") for file in table_paths(manifest)}
+            written |= {file: file_checksum(self.filesystem, f"{self.folder}/{file}") for file in table_paths(name, manifest)}
         journal.enter(TRACKING, versions=versions, written=written, replaced={})
 
     def _track(self, journal: Journal) -> None:
@@ -243,7 +268,6 @@ class ErasureJob:
         unchanged = run(dry=False).unchanged
         grace = values["grace_seconds"] if self.grace_seconds is None else self.grace_seconds
         journal.values |= {"tracked": {**values["planned"], "unchanged": unchanged}, "due": due_after(grace)}
-        journal.values |= {"key_hashes": [certificates.hash_key(key, values["salt"]) for key in keys]}
         for version in values["versions"].values():
             version.pop("positions")
         self._certify(journal, finished="")
@@ -258,11 +282,11 @@ class ErasureJob:
         if due_after(0) < journal.due:
             return certificates.certificate_path(self.folder, journal.name)
         for file in journal.values["removed"]:
-            _delete(self.filesystem, f"{self.folder}/{file}")
+            storage.remove_file(self.filesystem, f"{self.folder}/{file}")
         for output in journal.values["outputs"]:
             filesystem, folder = storage.locate(output["path"])
             for file in output["old_files"]:
-                _delete(filesystem, f"{folder}/{file}")
+                storage.remove_file(filesystem, f"{folder}/{file}")
         for name in journal.values["versions"]:
             _remove_empty_folders(self.filesystem, f"{self.folder}/{name}")
         path = self._certify(journal, finished=certificates.time_text(due_after(0)))
@@ -284,7 +308,7 @@ class ErasureJob:
                 "finished": finished,
                 "salt": values["salt"],
                 "keys": values["key_hashes"],
-                "key_columns": list(self.config.dataset.key),
+                "key_columns": values["key_columns"],
                 "versions": values["versions"],
                 "unsearchable": values["unsearchable"],
                 "removed": values["removed"],
@@ -296,12 +320,6 @@ class ErasureJob:
                 "notes": list(certificates.NOTES),
             },
         )
-
-
-def _delete(filesystem: FileSystem, path: str) -> None:
-    with storage.store_errors(path):
-        if filesystem.get_file_info(path).is_file:
-            filesystem.delete_file(path)
 
 
 def _remove_empty_folders(filesystem: FileSystem, root: str) -> None:

@@ -25,12 +25,12 @@ _DAYS_TO_1970 = date(1970, 1, 1).toordinal()
 
 
 @dataclass(frozen=True)
-class HashedKeys:
-    """Keys in the types of one or more versions."""
+class HashedKey:
+    """A key in the types that its columns have in a version."""
 
-    hashes: tuple[int, ...]
-    """Signed, of 64 bits, as `row_keys` has them; one for each key."""
-    records: tuple[dict[str, Any], ...]
+    hash: int
+    """Signed, of 64 bits, as `row_keys` has it."""
+    record: dict[str, Any]
     """The values as they stand in records of the quarantine."""
 
 
@@ -63,18 +63,25 @@ def _split(text: str, columns: Sequence[str]) -> Key:
     return {match[1]: text[match.end() : end] for match, end in zip(starts, ends, strict=True)}
 
 
-def hash_keys(keys: Sequence[Key], schema: pa.Schema, application: str) -> HashedKeys:
-    """The keys in the types of `schema`, which has their columns in the order of `dataset.key`. `application` is the name of a session of
-    Spark, if one is needed. Raises ConfigError for a value that is none of its column's type."""
+def hash_keys(keys: Sequence[Key], schema: pa.Schema, application: str) -> list[HashedKey | ConfigError]:
+    """Each key in the types of `schema`, which has their columns in the order of `dataset.key`; an error for one that is none of them.
+    `application` is the name of a session of Spark, if one is needed."""
     try:
-        values = [[_plain_value(field, key[field.name]) for field in schema] for key in keys]
+        return [_hash_plain_key(key, schema) for key in keys]
     except NotImplementedError:
         from pipelines.lifecycle.erasure.spark_hashes import hash_by_spark  # noqa: PLC0415 - Spark takes a second to import
 
         return hash_by_spark(keys, schema, application)
-    hashes = tuple(hash_key_values([_bytes_to_hash(field.type, value) for field, value in zip(schema, row, strict=True)]) for row in values)
-    records = tuple({field.name: record_value(value) for field, value in zip(schema, row, strict=True)} for row in values)
-    return HashedKeys(hashes, records)
+
+
+def _hash_plain_key(key: Key, schema: pa.Schema) -> HashedKey | ConfigError:
+    """Raises NotImplementedError for a type whose values and hashes only Spark knows."""
+    try:
+        values = [_plain_value(field, key[field.name]) for field in schema]
+    except ConfigError as error:
+        return error
+    total = hash_key_values([_bytes_to_hash(field.type, value) for field, value in zip(schema, values, strict=True)])
+    return HashedKey(total, {field.name: record_value(value) for field, value in zip(schema, values, strict=True)})
 
 
 def refuse_value(name: str, text: str, kind: object) -> ConfigError:

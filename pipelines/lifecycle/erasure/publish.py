@@ -21,7 +21,8 @@ from pipelines.data.versions.schema import schema_from_text
 from pipelines.data.versions.versions import Version, read_version
 from pipelines.errors import DatasetError
 from pipelines.lifecycle.erasure.parts import ReplacedPart
-from pipelines.lifecycle.erasure.search import parts_by_path
+from pipelines.lifecycle.erasure.search import folder_name, parts_by_path
+from pipelines.lifecycle.statements.croissant import croissant_path
 
 Replaced = Mapping[str, ReplacedPart]
 """Parts that were written again, by the paths of the old ones relative to the dataset's folder."""
@@ -46,13 +47,14 @@ def publish(filesystem: Any, folder: str, version: str, name: str, replaced: Rep
     if manifest.sources_checksum:
         with storage.store_errors(root):
             filesystem.copy_file(sources_path(root, opened.manifest.attempt), sources_path(root, name))
+    storage.remove_file(filesystem, croissant_path(root))  # it describes the parts from before
     storage.put_file(filesystem, f"{root}/manifest.json", manifest.to_json())
     return manifest, manifest.erasures[-1].rows
 
 
-def table_paths(manifest: Manifest) -> list[str]:
-    """The index and the list of sources of a version, relative to the dataset's folder."""
-    attempt, name = manifest.attempt, manifest.version
+def table_paths(name: str, manifest: Manifest) -> list[str]:
+    """The index and the list of sources of the version in the folder `name`, relative to the dataset's folder."""
+    attempt = manifest.attempt
     return [row_groups_path(name, attempt), *([sources_path(name, attempt)] if manifest.sources_checksum else [])]
 
 
@@ -89,7 +91,7 @@ def _row_groups(version: Version, replaced: Replaced) -> list[RowGroup]:
 def _file_in(version: Version, path: str) -> str:
     """A path relative to the dataset's folder, relative to the version."""
     owner, _, file = path.partition("/")
-    return file if owner == version.manifest.version else f"../{path}"
+    return file if owner == folder_name(version) else f"../{path}"
 
 
 def _without_rows(manifest: Manifest, groups: list[RowGroup], parts: list[ReplacedPart], rows: dict[str, int], name: str) -> Manifest:

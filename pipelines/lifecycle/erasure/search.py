@@ -21,8 +21,8 @@ from pipelines.data.versions.rewrite import Removal
 from pipelines.data.versions.row_keys import find_rows, has_keys
 from pipelines.data.versions.schema import schema_from_text
 from pipelines.data.versions.versions import Version, read_version
-from pipelines.errors import CorruptError, DatasetError, OutdatedError
-from pipelines.lifecycle.erasure.erased_keys import HashedKeys, Key, hash_keys
+from pipelines.errors import ConfigError, CorruptError, DatasetError, OutdatedError
+from pipelines.lifecycle.erasure.erased_keys import HashedKey, Key, hash_keys
 from pipelines.lifecycle.erasure.quarantine import find_records
 
 Work = TypeVar("Work")
@@ -58,8 +58,8 @@ class Search:
     """Why another version could not be, by name."""
     parts: dict[str, dict[str, SharedPart]] = field(default_factory=dict)
     """The parts of each version, by their paths relative to the dataset's folder."""
-    keys: dict[str, HashedKeys] = field(default_factory=dict)
-    """The keys in the types of each version."""
+    keys: dict[str, list[HashedKey | ConfigError]] = field(default_factory=dict)
+    """The keys in the types of each version; an error for one that no row of the version can have."""
     removals: dict[str, Removal] = field(default_factory=dict)
     """The rows in each part that has some, by its path relative to the dataset's folder."""
     quarantined: dict[str, tuple[int, ...]] = field(default_factory=dict)
@@ -86,9 +86,14 @@ class Search:
             ends[split] += sum(group.rows for group in part.groups)
         return positions
 
-    def records(self, keys: Sequence[Key]) -> tuple[Mapping[str, Any], ...]:
-        """The keys as records of the quarantine have them, in the types of the first version; as texts if there is no version."""
-        return next((hashed.records for hashed in self.keys.values()), tuple(keys))
+    def hashed_keys(self, version: str) -> list[HashedKey]:
+        """The keys that rows of a version can have."""
+        return [key for key in self.keys[version] if isinstance(key, HashedKey)]
+
+    def records(self, keys: Sequence[Key]) -> list[Mapping[str, Any]]:
+        """The keys as records of the quarantine have them, in the types of all versions; as texts if there is no version."""
+        records = [key.record for version in self.keys for key in self.hashed_keys(version)]
+        return list({repr(record): record for record in records}.values()) or list(keys)
 
     @property
     def concerned(self) -> list[str]:
@@ -101,11 +106,12 @@ def search(path: str, columns: Sequence[str], keys: Sequence[Key], application: 
     column can have, CorruptError if a file of keys is damaged."""
     filesystem, folder = storage.locate(path)
     result = Search(filesystem, folder)
-    for name, manifest in _manifests(result).items():
+    manifests, result.unsearchable = read_manifests(filesystem, folder)
+    for name, manifest in manifests.items():
         version = _open_searchable(result, name, manifest, columns)
         if version is not None:
             result.versions[name], result.parts[name] = version, parts_by_path(version)
-    _hash_for_versions(result, keys, application)
+    result.keys = hash_for_versions({name: version.manifest for name, version in result.versions.items()}, keys, application)
     parts = {path: (part, name) for name, shared in result.parts.items() for path, part in shared.items()}
     rows_of_parts = map_in_threads(partial(_find_in_part, result), parts.values())
     for (path, (part, _)), rows in zip(parts.items(), rows_of_parts, strict=True):
@@ -113,7 +119,7 @@ def search(path: str, columns: Sequence[str], keys: Sequence[Key], application: 
             result.removals[path] = Removal(part.groups, rows)
     for name, version in result.versions.items():
         for file in _quarantine_files(version):
-            if rows := find_records(filesystem, file, result.keys[name].records, keys):
+            if rows := find_records(filesystem, file, [key.record for key in result.hashed_keys(name)], keys):
                 result.quarantined[file.removeprefix(f"{folder}/")] = rows
     return result
 
@@ -124,20 +130,26 @@ def map_in_threads(function: Callable[[Work], Answer], work: Iterable[Work]) -> 
         return list(pool.map(function, work))
 
 
-def _manifests(result: Search) -> dict[str, Manifest]:
-    manifests = {}
-    for entry in storage.entries(result.filesystem, result.folder):
+def read_manifests(filesystem: FileSystem, folder: str) -> tuple[dict[str, Manifest], dict[str, str]]:
+    """The manifests in a dataset's folder, and why others cannot be read, by the name of the version's folder."""
+    manifests, faults = dict[str, Manifest](), dict[str, str]()
+    for entry in storage.entries(filesystem, folder):
         try:
-            if not entry.is_file and (manifest := read_manifest(result.filesystem, entry.path)):
+            if not entry.is_file and (manifest := read_manifest(filesystem, entry.path)):
                 manifests[entry.base_name] = manifest
         except (OutdatedError, CorruptError) as error:
-            result.unsearchable[entry.base_name] = str(error)
-    return manifests
+            faults[entry.base_name] = str(error)
+    return manifests, faults
+
+
+def key_columns(manifest: Manifest) -> tuple[str, ...]:
+    """The columns of `dataset.key`; none without a key."""
+    return tuple(manifest.identity.get("dataset", {}).get("key", ()))
 
 
 def _open_searchable(result: Search, name: str, manifest: Manifest, columns: Sequence[str]) -> Version | None:
     """The version, if the hashes beside its parts are those of such keys; else its reason is kept."""
-    declared = manifest.identity.get("dataset", {}).get("key", ())
+    declared = key_columns(manifest)
     if {*declared} != {*columns}:
         reason = f"has the key {name_list(declared)}: erase with a config of this key as well" if declared else f"has no key: {_REMAKE}"
         result.unsearchable[name] = f"it {reason}"
@@ -153,30 +165,43 @@ def _open_searchable(result: Search, name: str, manifest: Manifest, columns: Seq
     return version
 
 
+def folder_name(version: Version) -> str:
+    """The name of a version's folder, which a copy of the version has in place of the version's own name."""
+    return version.root.rpartition("/")[2]
+
+
 def parts_by_path(version: Version) -> dict[str, SharedPart]:
     """The parts of a version, by their paths relative to the dataset's folder."""
     parts = {}
     for file, groups in version.groups_by_part().items():
-        owner, _, inner = posixpath.normpath(f"{version.manifest.version}/{file}").partition("/")
+        owner, _, inner = posixpath.normpath(f"{folder_name(version)}/{file}").partition("/")
         parts[f"{owner}/{inner}"] = SharedPart(owner, tuple(replace(group, file=inner) for group in groups))
     return parts
 
 
-def _hash_for_versions(result: Search, keys: Sequence[Key], application: str) -> None:
-    """Hash the keys in the types that they have in each version, and once for those that have the same."""
-    hashed: dict[pa.Schema, HashedKeys] = {}
-    for name, version in result.versions.items():
-        raw = schema_from_text(version.manifest.raw_schema)
-        schema = pa.schema([raw.field(column) for column in version.manifest.identity["dataset"]["key"]])
-        if schema not in hashed:
-            hashed[schema] = hash_keys(keys, schema, application)
-        result.keys[name] = hashed[schema]
+def hash_for_versions(manifests: Mapping[str, Manifest], keys: Sequence[Key], application: str) -> dict[str, list[HashedKey | ConfigError]]:
+    """The keys in the types that they have in each version, hashed once for versions that have the same. Raises ConfigError for a key that
+    no version's rows can have."""
+    by_schema: dict[pa.Schema, list[HashedKey | ConfigError]] = {}
+    hashed = {}
+    for name, manifest in manifests.items():
+        raw = schema_from_text(manifest.raw_schema)
+        schema = pa.schema([raw.field(column) for column in key_columns(manifest)])
+        if schema not in by_schema:
+            by_schema[schema] = hash_keys(keys, schema, application)
+        hashed[name] = by_schema[schema]
+    for answers in zip(*hashed.values(), strict=True):
+        if all(isinstance(answer, ConfigError) for answer in answers):
+            raise answers[0]
+    return hashed
 
 
 def _find_in_part(result: Search, part_and_version: tuple[SharedPart, str]) -> tuple[int, ...]:
     """The numbers of the rows in a part whose keys are wanted, by the hashes for a version that refers to it."""
     part, version = part_and_version
-    hashes = np.unique(np.array(result.keys[version].hashes, np.int64))
+    hashes = np.unique(np.array([key.hash for key in result.hashed_keys(version)], np.int64))
+    if not len(hashes):
+        return ()
     ((_, places, _),) = find_rows(result.filesystem, f"{result.folder}/{part.owner}", part.groups, hashes)
     return tuple(places.tolist())
 

@@ -1,6 +1,6 @@
 """Hashes keys of any type with Spark, by the same expression as ETL."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
@@ -9,14 +9,15 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from pipelines.data.features.raw import python_rows, record_value
+from pipelines.errors import ConfigError
 from pipelines.etl.splits.split_assignment import ROW, add_identity, exact_column
-from pipelines.lifecycle.erasure.erased_keys import HashedKeys, Key, refuse_value
+from pipelines.lifecycle.erasure.erased_keys import HashedKey, Key, refuse_value
 from pipelines.spark.session import session
 
 _NUMBER = "__number"
 
 
-def hash_by_spark(keys: Sequence[Key], schema: pa.Schema, application: str) -> HashedKeys:
+def hash_by_spark(keys: Sequence[Key], schema: pa.Schema, application: str) -> list[HashedKey | ConfigError]:
     """As `erased_keys.hash_keys`. The values are cast to the types of the schema in the time zone of ETL."""
     spark, names = session(application), tuple(schema.names)
     texts = [(number, *(key[name] for name in names)) for number, key in enumerate(keys)]
@@ -25,13 +26,16 @@ def hash_by_spark(keys: Sequence[Key], schema: pa.Schema, application: str) -> H
     casts = {field.name: exact_column(field.name).try_cast(field.dataType) for field in from_arrow_schema(schema)}
     hashed = add_identity(rows.select(_NUMBER, *(cast.alias(name) for name, cast in casts.items())), names)
     table = hashed.select(_NUMBER, ROW, *(exact_column(name) for name in names)).orderBy(F.col(_NUMBER)).toArrow()
-    records = []
-    for key, row in zip(keys, python_rows(table.select(list(names)).combine_chunks().to_batches()[0]), strict=True):
-        for name in names:
-            if row[name] is None or _is_rounded(row[name], key[name]):
-                raise refuse_value(name, key[name], schema.field(name).type)
-        records.append({name: record_value(value) for name, value in row.items()})
-    return HashedKeys(tuple(table[ROW].to_pylist()), tuple(records))
+    values = python_rows(table.select(list(names)).combine_chunks().to_batches()[0])
+    hashes = table[ROW].to_pylist()
+    return [_hashed_key(key, row, number, schema) for key, row, number in zip(keys, values, hashes, strict=True)]
+
+
+def _hashed_key(key: Key, values: Mapping[str, Any], number: int, schema: pa.Schema) -> HashedKey | ConfigError:
+    for name, value in values.items():
+        if value is None or _is_rounded(value, key[name]):
+            return refuse_value(name, key[name], schema.field(name).type)
+    return HashedKey(number, {name: record_value(value) for name, value in values.items()})
 
 
 def _is_rounded(value: Any, text: str) -> bool:

@@ -10,7 +10,7 @@ from pyarrow.fs import FileSystem
 from pipelines.data.versions import storage
 from pipelines.data.versions.versions import Version
 from pipelines.errors import DatasetError
-from pipelines.lifecycle.statements.croissant import SUFFIX
+from pipelines.lifecycle.statements.croissant import croissant_path
 
 log = logging.getLogger(__name__)
 _MARK = "attested-"
@@ -32,7 +32,7 @@ def find_attestations(filesystem: FileSystem, folder: str, root: str) -> tuple[s
     """Paths of the statements that name the version in `root`, and of its description in the dataset's folder."""
     marks = [entry.path for entry in storage.entries(filesystem, root) if entry.is_file and entry.base_name.startswith(_MARK)]
     statements = [_statement(filesystem, mark) for mark in marks]
-    description = f"{folder}/{root.rpartition('/')[2]}{SUFFIX}"
+    description = croissant_path(root)
     return (*statements, *([description] if filesystem.get_file_info(description).is_file else []))
 
 

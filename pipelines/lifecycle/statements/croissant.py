@@ -9,6 +9,8 @@ import re
 from hashlib import sha256
 from typing import Any
 
+from pyarrow.fs import FileSystem
+
 from pipelines.config.messages.words import show_count
 from pipelines.data.versions import storage
 from pipelines.data.versions.manifest import RESTORE, SPLITS
@@ -75,7 +77,7 @@ def croissant(version: Version) -> dict[str, Any]:
         "name": manifest.name,
         "description": f"Version {manifest.version} of the dataset {manifest.name}, encoded rows with the digest {manifest.digest}.",
         "version": f"0.0.0+{manifest.version}",
-        "identifier": f"sha256:{manifest.digest}",
+        "identifier": _identifier(version),
         "dateCreated": manifest.created.isoformat(),
         "distribution": distribution,
         "recordSet": record_sets,
@@ -83,11 +85,28 @@ def croissant(version: Version) -> dict[str, Any]:
 
 
 def write_croissant(version: Version) -> str:
-    """Write the description into the dataset's folder, unless it is there. Returns its path."""
-    folder, _, name = version.root.rpartition("/")
-    path = f"{folder}/{name}{SUFFIX}"
-    storage.create(version.filesystem, path, json.dumps(croissant(version), indent=1).encode() + b"\n")
+    """Write the description into the dataset's folder, unless that of this content is there. Returns its path."""
+    path = croissant_path(version.root)
+    if _read_identifier(version.filesystem, path) != _identifier(version):
+        storage.put_file(version.filesystem, path, json.dumps(croissant(version), indent=1).encode() + b"\n")
     return path
+
+
+def croissant_path(root: str) -> str:
+    """The path of the description of the version in the folder `root`."""
+    return f"{root}{SUFFIX}"
+
+
+def _identifier(version: Version) -> str:
+    return f"sha256:{version.manifest.digest}"
+
+
+def _read_identifier(filesystem: FileSystem, path: str) -> str:
+    """The identifier in a description; empty if there is none, or if it is damaged."""
+    try:
+        return str(json.loads(storage.read(filesystem, path) or b"")["identifier"])
+    except (ValueError, KeyError, TypeError):
+        return ""
 
 
 def _file_object(version: Version, folder: str, path: str) -> dict[str, Any]:

@@ -20,8 +20,8 @@ from pipelines.data.versions.parts import RowGroup, row_group_digest
 from pipelines.data.versions.row_groups import collect_row_groups
 from pipelines.data.versions.rows_digest import rows_digest, sum_row_hashes
 from pipelines.data.versions.schema import TensorColumn, to_numpy
-from pipelines.data.versions.versions import Version, open_version, versions
-from pipelines.errors import CorruptError, DatasetError
+from pipelines.data.versions.versions import Version
+from pipelines.errors import CorruptError
 from pipelines.lifecycle.statements.materials import Descriptor
 from pipelines.train.run_context import train_order
 
@@ -30,15 +30,6 @@ DATASET, SOURCES = "dataset", "source/"
 CONTENT_CHECKSUMS = ("stat:",)
 """Beginnings of checksums that another copy of the same file does not have."""
 _SHARDS_IN_DIGEST = 64
-
-
-def find_version(path: str, digest: str) -> Version | None:
-    """The version in a dataset's folder that has this digest, by its manifest; None if there is none."""
-    try:
-        roots = [root for root, manifest in versions(path) if manifest.digest == digest]
-    except DatasetError:
-        return None
-    return open_version(roots[0]) if roots else None
 
 
 def dataset_descriptor(version: Version) -> Descriptor:
@@ -62,6 +53,7 @@ def dataset_descriptor(version: Version) -> Descriptor:
         "splits": splits,
     }
     annotations |= {"parent": manifest.parent} if manifest.parent else {}
+    annotations |= {"erasures": [erasure.certificate for erasure in manifest.erasures]} if manifest.erasures else {}
     return {"name": DATASET, "digest": {"sha256": version.digest}, "annotations": annotations}
 
 

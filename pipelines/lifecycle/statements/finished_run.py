@@ -13,9 +13,9 @@ from typing import Any
 from pipelines.config import Config, home
 from pipelines.config.load import parse, with_absolute_paths
 from pipelines.data.versions.folds import select_fold
-from pipelines.data.versions.versions import Version, open_version
+from pipelines.data.versions.versions import Version, check_is_not_erased, find_by_digest, open_version
 from pipelines.errors import CorruptError, DatasetError, MismatchError, TrainingError
-from pipelines.lifecycle.statements.dataset_record import dataset_descriptor, find_version, order_record, source_descriptors
+from pipelines.lifecycle.statements.dataset_record import dataset_descriptor, order_record, source_descriptors
 from pipelines.lifecycle.statements.digest_log import digest_log_descriptor
 from pipelines.lifecycle.statements.materials import (
     ARCHIVE,
@@ -64,8 +64,9 @@ def finished_training(config: Config, run_id: str) -> Iterator[Attested]:
         raise TrainingError(f"run {run_id} is {record.status}; a statement is about a FINISHED run: run its command again to resume it")
     recorded_config = parse(record.config, f"run {run_id}", recorded=True)
     digest = record.tags.get("dataset.digest", "")
-    version = find_version(config.dataset.path, digest)
+    version = find_by_digest(config.dataset.path, digest)
     if version is None:
+        check_is_not_erased(config.dataset.path, digest, run_id)
         raise DatasetError(
             f"run {run_id} was trained on dataset digest {digest[:12] or 'unknown'}, which {config.dataset.path} does not hold; "
             "set dataset.path to the folder of the run's dataset"

@@ -18,7 +18,7 @@ from pipelines.config.messages.words import name_list
 from pipelines.config.source.source import FileTableSettings
 from pipelines.data.versions import storage
 from pipelines.data.versions.folds import select_fold
-from pipelines.data.versions.versions import Version, open_version
+from pipelines.data.versions.versions import Version, find_by_digest, open_named_version, open_version
 from pipelines.errors import ConfigError, DatasetError, TrainingError
 from pipelines.etl.run import run as run_etl
 from pipelines.launch.checks import check_before_etl
@@ -39,7 +39,7 @@ from pipelines.lifecycle.statements.checks import (
     check_time,
     list_differences,
 )
-from pipelines.lifecycle.statements.dataset_record import DATASET, find_version
+from pipelines.lifecycle.statements.dataset_record import DATASET
 from pipelines.lifecycle.statements.digest_log import read_log_descriptor
 from pipelines.lifecycle.statements.envelope import add_signature, read_envelope
 from pipelines.lifecycle.statements.keys import key_id, read_private_key, read_public_key
@@ -182,7 +182,7 @@ def _decisive_differences(stated_config: Config, config: Config, withheld: Colle
 
 
 def _verify_present_dataset(statement: Statement, config: Config, add: Callable[[Iterator[PartCheck]], bool]) -> None:
-    version = find_version(config.dataset.path, statement.dependencies[DATASET]["digest"]["sha256"])
+    version = _find_version(statement, config)
     with suppress(DatasetError):
         version = version or open_version(config.dataset.path, config.data_identity)  # which differs, and has a name for what does
     if version is None:
@@ -201,9 +201,8 @@ def _make_again(
     if statement.kind == "training":
         _check_can_train(statement, config)
     with ExitStack() as stack:
-        digest = statement.dependencies[DATASET]["digest"]["sha256"]
         must_make = request.from_sources or bool(request.sign) or statement.kind == "etl"
-        version = None if must_make else find_version(config.dataset.path, digest)
+        version = None if must_make else _find_version(statement, config)
         is_from_sources = version is None
         if is_from_sources:
             _check_can_make(statement)
@@ -231,13 +230,22 @@ def _check_can_train(statement: Statement, config: Config) -> None:
         raise TrainingError(f"{error}, or compare digests by --digests-only") from error
 
 
+def _find_version(statement: Statement, config: Config) -> Version | None:
+    """The version that the statement names, if it lies in the dataset's folder in the present format."""
+    with suppress(DatasetError):
+        return find_by_digest(config.dataset.path, statement.dependencies[DATASET]["digest"]["sha256"])
+    return None
+
+
 def _check_can_make(statement: Statement) -> None:
-    """Raise DatasetError for a version made by increments: all of its sources at once give the same rows in another order."""
+    """Raise DatasetError for a version made by increments, whose sources at once give the same rows in another order, and for one from
+    which rows were erased that the sources may have."""
     annotations = statement.dependencies[DATASET].get("annotations", {})
-    if parent := annotations.get("parent"):
+    reasons = {"parent": f"is an increment of {annotations.get('parent')}", "erasures": "has lost rows by an erasure"}
+    for reason in (text for name, text in reasons.items() if annotations.get(name)):
         raise DatasetError(
-            f"dataset version {annotations.get('version')} is an increment of {parent}, which one ETL does not repeat; verify it where the "
-            "version is, without --sign and --from-sources, or compare digests by --digests-only"
+            f"dataset version {annotations.get('version')} {reason}, which one ETL does not repeat; verify it where the version is, "
+            "without --sign and --from-sources, or compare digests by --digests-only"
         )
 
 
@@ -252,7 +260,7 @@ def _dataset_from_sources(config: Config) -> Iterator[Version]:
         check_before_etl(own_config)
         try:
             manifest = run_etl(own_config)
-            yield open_version(f"{dataset.path}/{manifest.version}")
+            yield open_named_version(dataset.path, manifest.version)
         finally:
             filesystem, path = storage.locate(parent)
             storage.remove_folder(filesystem, path)

@@ -20,7 +20,7 @@ from pipelines.data.features.picture_files import FAULTS
 from pipelines.data.versions.data_profile import Survey, has_marks_only
 from pipelines.data.versions.manifest import SPLITS
 from pipelines.data.versions.schema import TensorColumn, schema_from_text
-from pipelines.data.versions.versions import open_version, read_stored_columns
+from pipelines.data.versions.versions import open_named_version, read_stored_columns
 from pipelines.errors import DatasetError
 from pipelines.report.figures.worst import as_picture
 
@@ -77,7 +77,7 @@ def _pictures(survey: Survey, count: int) -> Iterator[dict[str, str]]:
     }
     if not is_file_by_feature:
         return
-    version = open_version(f"{survey.config.dataset.path}/{manifest.version}")
+    version = open_named_version(survey.config.dataset.path, manifest.version)
     targets = [name for name, fitted in manifest.encoders.items() if fitted.column.role == "target" and not fitted.column.shape]
     columns = [manifest.encoders[name].column for name in (*is_file_by_feature, *targets)]
     group = version.split_row_groups(SPLITS[0])[:1]

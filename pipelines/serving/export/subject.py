@@ -19,7 +19,7 @@ from pipelines.data.loader.reader import Reader
 from pipelines.data.versions.folds import select_fold
 from pipelines.data.versions.manifest import SPLITS, Manifest
 from pipelines.data.versions.schema import TensorColumn, schema_from_text
-from pipelines.data.versions.versions import Version, open_version
+from pipelines.data.versions.versions import Version, check_is_not_erased, open_version
 from pipelines.errors import ConfigError, DatasetError
 from pipelines.serving.model.logged_model import read_model
 from pipelines.serving.model.predictor import feature_encoders, input_schema
@@ -152,6 +152,7 @@ def read_subject(config: Config, run_id: str) -> Subject:
         raise ConfigError(f"run {run_id} has another function in task.source than the config, which would run; use the config of the run")
     version = open_version(config.dataset.path, config.data_identity)
     if version.digest != manifest.digest:
+        check_is_not_erased(config.dataset.path, manifest.digest, run_id)
         raise DatasetError(
             f"run {run_id} was trained on dataset digest {manifest.digest[:12]}; {config.dataset.path} has {version.digest[:12]}, "
             f"version {version.manifest.version}; use the config of the run, and set dataset.path to its version"

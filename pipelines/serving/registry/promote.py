@@ -15,7 +15,7 @@ from mlflow.entities.model_registry import ModelVersion
 from mlflow.exceptions import MlflowException
 
 from pipelines.config import Config
-from pipelines.data.versions.versions import Version, open_version, versions
+from pipelines.data.versions.versions import Version, check_is_not_erased, find_by_digest, open_version
 from pipelines.errors import ConfigError, RefusedError, TrackingError
 from pipelines.serving.model.logged_model import download_model
 from pipelines.serving.model.process import ModelProcess
@@ -85,12 +85,13 @@ def read_candidate(config: Config, run_id: str) -> Candidate:
         model = find_model(client, run)
     # Another config's rows would be others than those that the run was tested on.
     digest = run.data.tags.get("dataset.digest", "")
-    matching = [root for root, manifest in versions(config.dataset.path) if manifest.digest == digest]
-    version = open_version(matching[0] if matching else config.dataset.path, config.data_identity)
-    if not matching:
+    version = find_by_digest(config.dataset.path, digest)
+    if version is None:
+        check_is_not_erased(config.dataset.path, digest, run_id)
+        newest = open_version(config.dataset.path, config.data_identity)
         raise ConfigError(
             f"--run {run_id} was trained on dataset {digest[:12] or 'of no digest'}, which {config.dataset.path} does not hold; "
-            f"the config's is {version.digest[:12]}: give the config of the run, or train on this dataset"
+            f"the config's is {newest.digest[:12]}: give the config of the run, or train on this dataset"
         )
     if version.manifest.identity != config.data_identity:
         raise ConfigError(f"--run {run_id} was trained with other settings of source or dataset than the config's; give its own config")
