@@ -487,10 +487,10 @@ def test_the_command_previews_erases_and_checks(
         erase_keys("jobs/erase.py", [str(settings), "--check", str(certificates[0])])
     certificates[0].write_bytes(copy)
     filesystem, folder = storage.locate(f"{dataset}/data")
-    of_seven, again = (
+    of_seven, of_plus_seven = (
         [path for path in certificates if not check_certificate(filesystem, folder, str(path), [{"id": text}])] for text in ("7", " +7")
     )
-    assert len(of_seven) == 1 and again == of_seven
+    assert len(of_seven) == 1 and of_plus_seven == of_seven
     erase_keys("jobs/erase.py", [str(settings), "--check", str(of_seven[0]), "--key", "id=7"])
     assert "all is as it says" in capsys.readouterr().out
 

@@ -235,8 +235,12 @@ def test_a_dataset_inside_of_its_own_raw_data_is_refused_at_once(pipeline: Path)
 def test_repeated_keys_and_columns_left_out(pipeline: Path, caplog: pytest.LogCaptureFixture) -> None:
     query = "SELECT *, 1 AS ratio, 2 AS unused FROM people UNION ALL SELECT *, 2 AS ratio, 2 FROM people WHERE id < 20"
     config = load(pipeline, {"source.query": query})
+    place = Path(config.source.tables["people"].place)
+    (pipeline.parent / ".dvc").mkdir()
+    place.with_name(f"{place.name}.dvc").write_text(f"outs:\n- md5: 0e956a1a.dir\n  path: {place.name}\n")
     with caplog.at_level("INFO", "pipelines"):
         manifest = run(config)
+    assert f"source.tables.people: DVC has these files as 0e956a1a.dir in {place.name}.dvc" in manifest.notes
     assert manifest.quarantined == {"plausible age": 8, "repeated key: id": 19}
     assert sorted(column(open_version(config.dataset.path), "id").tolist()) == [number for number in range(ROWS) if number % 450 != 17]
     assert "columns of the query left out: unused" in caplog.messages

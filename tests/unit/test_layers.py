@@ -55,7 +55,7 @@ THIRD_PARTIES = {
     "data.features": {"PIL", "nibabel", "numpy", "pyarrow", "pydantic", "tokenizers"},
     "data.loader": {"numpy", "pyarrow", "threadpoolctl", "torch"},
     "data.rowwise": {"duckdb", "pyarrow", "sqlglot"},
-    "data.sources": {"bracex", "numpy", "py4j", "pyarrow", "pyspark", "threadpoolctl", "wcmatch"},
+    "data.sources": {"bracex", "numpy", "py4j", "pyarrow", "pyspark", "threadpoolctl", "wcmatch", "yaml"},
     "tasks": {"faster_coco_eval", "lightgbm", "numpy", "torch", "torchmetrics", "transformers"},
     "tasks.bind": {"numpy"},
     "tracking": {"mlflow", "numpy", "pandas", "pyarrow"},

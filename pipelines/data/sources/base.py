@@ -78,6 +78,10 @@ class RawTable(ABC, Generic[Settings]):
         """The part of the identity, `files`, that names a version: all that rows can contain. `statements` are query and expectations."""
         yield from collect_files(files).checksums_in_order()
 
+    def notes(self) -> Iterator[str]:
+        """Lines for the manifest about the rows that were read. None by default."""
+        return iter(())
+
     def reader_failed(self, error: Exception) -> bool:
         """Whether this format's reader raised Spark's error, judged by the stack trace."""
         return False

@@ -47,6 +47,7 @@ def read_tables(spark: SparkSession, tables: RawTables, prepare: Callable[[DataF
             if table_rows.count is None:
                 rows.persist()
             problems = _count_problems(table_rows)
+            notes += table.notes()
             if table_rows.ranges and UNKNOWN in rows.columns:
                 notes += _notes_on_keys(table.name, rows)
             parsed[name], handed_on[name] = sum(problems.values()), problems.get(None, 0)

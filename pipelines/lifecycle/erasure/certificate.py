@@ -19,7 +19,7 @@ from pipelines.data.versions.manifest import Manifest
 from pipelines.data.versions.parts import file_checksum
 from pipelines.errors import ConfigError
 from pipelines.lifecycle.erasure.erased_keys import HashedKey, Key
-from pipelines.lifecycle.erasure.search import hash_for_versions, key_columns, read_manifests
+from pipelines.lifecycle.erasure.search import dataset_key, hash_for_versions, readable_manifests
 
 FORMAT = 1
 NOTES = (
@@ -86,8 +86,8 @@ def check_certificate(filesystem: FileSystem, folder: str, path: str, keys: Sequ
 def _strange_keys(filesystem: FileSystem, folder: str, values: Mapping[str, Any], keys: Sequence[Key], application: str) -> list[Key]:
     """The keys that a certificate is not of, as they were typed and in the types of any version that is there."""
     columns = {*values["key_columns"]}
-    manifests = read_manifests(filesystem, folder)[0] if keys else {}
-    keyed = {name: manifest for name, manifest in manifests.items() if {*key_columns(manifest)} == columns}
+    manifests = readable_manifests(filesystem, folder)[0] if keys else {}
+    keyed = {name: manifest for name, manifest in manifests.items() if {*dataset_key(manifest)} == columns}
     hashed = hash_for_versions(keyed, keys, application)
     strange = []
     for place, key in enumerate(keys):

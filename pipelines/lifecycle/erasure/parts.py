@@ -15,7 +15,7 @@ from pipelines.data.versions.rewrite import RewrittenPart, rewrite_part
 from pipelines.data.versions.row_keys import KEYS
 from pipelines.errors import CorruptError
 from pipelines.lifecycle.erasure.quarantine import write_without
-from pipelines.lifecycle.erasure.search import Search, folder_name
+from pipelines.lifecycle.erasure.search import Search, version_folder
 
 Checksums = dict[str, str]
 """`xxh3:…` of files, by their paths relative to the dataset's folder."""
@@ -56,7 +56,7 @@ def replace_part(search: Search, name: str, path: str) -> ReplacedPart:
     """Write the part at `path` again, without the rows of the search, in the attempt `name` of the version that owns it. Raises
     CorruptError if a byte of it was altered, which a new checksum would hide."""
     version = next(version for name_of_version, version in search.versions.items() if path in search.parts[name_of_version])
-    owner, removal = search.parts[folder_name(version)][path].owner, search.removals[path]
+    owner, removal = search.parts[version_folder(version)][path].owner, search.removals[path]
     root, filesystem = f"{search.folder}/{owner}", search.filesystem
     _check_part(filesystem, f"{search.folder}/{path}", removal.groups)
     part = rewrite_part(filesystem, root, Attempt(filesystem, root, name), version.columns, columns_to_count(version.manifest), removal)

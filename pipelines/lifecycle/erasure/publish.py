@@ -21,7 +21,7 @@ from pipelines.data.versions.schema import schema_from_text
 from pipelines.data.versions.versions import Version, read_version
 from pipelines.errors import DatasetError
 from pipelines.lifecycle.erasure.parts import ReplacedPart
-from pipelines.lifecycle.erasure.search import folder_name, parts_by_path
+from pipelines.lifecycle.erasure.search import parts_by_path, version_folder
 from pipelines.lifecycle.statements.croissant import croissant_path
 
 Replaced = Mapping[str, ReplacedPart]
@@ -91,7 +91,7 @@ def _row_groups(version: Version, replaced: Replaced) -> list[RowGroup]:
 def _file_in(version: Version, path: str) -> str:
     """A path relative to the dataset's folder, relative to the version."""
     owner, _, file = path.partition("/")
-    return file if owner == folder_name(version) else f"../{path}"
+    return file if owner == version_folder(version) else f"../{path}"
 
 
 def _without_rows(manifest: Manifest, groups: list[RowGroup], parts: list[ReplacedPart], rows: dict[str, int], name: str) -> Manifest:

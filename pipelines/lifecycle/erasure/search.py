@@ -86,13 +86,13 @@ class Search:
             ends[split] += sum(group.rows for group in part.groups)
         return positions
 
-    def hashed_keys(self, version: str) -> list[HashedKey]:
+    def keys_of_type(self, version: str) -> list[HashedKey]:
         """The keys that rows of a version can have."""
         return [key for key in self.keys[version] if isinstance(key, HashedKey)]
 
     def records(self, keys: Sequence[Key]) -> list[Mapping[str, Any]]:
         """The keys as records of the quarantine have them, in the types of all versions; as texts if there is no version."""
-        records = [key.record for version in self.keys for key in self.hashed_keys(version)]
+        records = [key.record for version in self.keys for key in self.keys_of_type(version)]
         return list({repr(record): record for record in records}.values()) or list(keys)
 
     @property
@@ -106,7 +106,7 @@ def search(path: str, columns: Sequence[str], keys: Sequence[Key], application: 
     column can have, CorruptError if a file of keys is damaged."""
     filesystem, folder = storage.locate(path)
     result = Search(filesystem, folder)
-    manifests, result.unsearchable = read_manifests(filesystem, folder)
+    manifests, result.unsearchable = readable_manifests(filesystem, folder)
     for name, manifest in manifests.items():
         version = _open_searchable(result, name, manifest, columns)
         if version is not None:
@@ -119,7 +119,7 @@ def search(path: str, columns: Sequence[str], keys: Sequence[Key], application: 
             result.removals[path] = Removal(part.groups, rows)
     for name, version in result.versions.items():
         for file in _quarantine_files(version):
-            if rows := find_records(filesystem, file, [key.record for key in result.hashed_keys(name)], keys):
+            if rows := find_records(filesystem, file, [key.record for key in result.keys_of_type(name)], keys):
                 result.quarantined[file.removeprefix(f"{folder}/")] = rows
     return result
 
@@ -130,7 +130,7 @@ def map_in_threads(function: Callable[[Work], Answer], work: Iterable[Work]) -> 
         return list(pool.map(function, work))
 
 
-def read_manifests(filesystem: FileSystem, folder: str) -> tuple[dict[str, Manifest], dict[str, str]]:
+def readable_manifests(filesystem: FileSystem, folder: str) -> tuple[dict[str, Manifest], dict[str, str]]:
     """The manifests in a dataset's folder, and why others cannot be read, by the name of the version's folder."""
     manifests, faults = dict[str, Manifest](), dict[str, str]()
     for entry in storage.entries(filesystem, folder):
@@ -142,14 +142,14 @@ def read_manifests(filesystem: FileSystem, folder: str) -> tuple[dict[str, Manif
     return manifests, faults
 
 
-def key_columns(manifest: Manifest) -> tuple[str, ...]:
+def dataset_key(manifest: Manifest) -> tuple[str, ...]:
     """The columns of `dataset.key`; none without a key."""
     return tuple(manifest.identity.get("dataset", {}).get("key", ()))
 
 
 def _open_searchable(result: Search, name: str, manifest: Manifest, columns: Sequence[str]) -> Version | None:
     """The version, if the hashes beside its parts are those of such keys; else its reason is kept."""
-    declared = key_columns(manifest)
+    declared = dataset_key(manifest)
     if {*declared} != {*columns}:
         reason = f"has the key {name_list(declared)}: erase with a config of this key as well" if declared else f"has no key: {_REMAKE}"
         result.unsearchable[name] = f"it {reason}"
@@ -165,7 +165,7 @@ def _open_searchable(result: Search, name: str, manifest: Manifest, columns: Seq
     return version
 
 
-def folder_name(version: Version) -> str:
+def version_folder(version: Version) -> str:
     """The name of a version's folder, which a copy of the version has in place of the version's own name."""
     return version.root.rpartition("/")[2]
 
@@ -174,7 +174,7 @@ def parts_by_path(version: Version) -> dict[str, SharedPart]:
     """The parts of a version, by their paths relative to the dataset's folder."""
     parts = {}
     for file, groups in version.groups_by_part().items():
-        owner, _, inner = posixpath.normpath(f"{folder_name(version)}/{file}").partition("/")
+        owner, _, inner = posixpath.normpath(f"{version_folder(version)}/{file}").partition("/")
         parts[f"{owner}/{inner}"] = SharedPart(owner, tuple(replace(group, file=inner) for group in groups))
     return parts
 
@@ -186,7 +186,7 @@ def hash_for_versions(manifests: Mapping[str, Manifest], keys: Sequence[Key], ap
     hashed = {}
     for name, manifest in manifests.items():
         raw = schema_from_text(manifest.raw_schema)
-        schema = pa.schema([raw.field(column) for column in key_columns(manifest)])
+        schema = pa.schema([raw.field(column) for column in dataset_key(manifest)])
         if schema not in by_schema:
             by_schema[schema] = hash_keys(keys, schema, application)
         hashed[name] = by_schema[schema]
@@ -199,7 +199,7 @@ def hash_for_versions(manifests: Mapping[str, Manifest], keys: Sequence[Key], ap
 def _find_in_part(result: Search, part_and_version: tuple[SharedPart, str]) -> tuple[int, ...]:
     """The numbers of the rows in a part whose keys are wanted, by the hashes for a version that refers to it."""
     part, version = part_and_version
-    hashes = np.unique(np.array([key.hash for key in result.hashed_keys(version)], np.int64))
+    hashes = np.unique(np.array([key.hash for key in result.keys_of_type(version)], np.int64))
     if not len(hashes):
         return ()
     ((_, places, _),) = find_rows(result.filesystem, f"{result.folder}/{part.owner}", part.groups, hashes)

@@ -28,10 +28,10 @@ def hash_by_spark(keys: Sequence[Key], schema: pa.Schema, application: str) -> l
     table = hashed.select(_NUMBER, ROW, *(exact_column(name) for name in names)).orderBy(F.col(_NUMBER)).toArrow()
     values = python_rows(table.select(list(names)).combine_chunks().to_batches()[0])
     hashes = table[ROW].to_pylist()
-    return [_hashed_key(key, row, number, schema) for key, row, number in zip(keys, values, hashes, strict=True)]
+    return [_hash_or_refusal(key, row, number, schema) for key, row, number in zip(keys, values, hashes, strict=True)]
 
 
-def _hashed_key(key: Key, values: Mapping[str, Any], number: int, schema: pa.Schema) -> HashedKey | ConfigError:
+def _hash_or_refusal(key: Key, values: Mapping[str, Any], number: int, schema: pa.Schema) -> HashedKey | ConfigError:
     for name, value in values.items():
         if value is None or _is_rounded(value, key[name]):
             return refuse_value(name, key[name], schema.field(name).type)

@@ -2,5 +2,6 @@
 
 1. `file_table`   is the base of tables of files; it caches whole and small files in packs, so that each is opened once.
 2. `files`        finds them by their names, and `content` opens them. `folder_columns` makes columns of folders.
+                  `dvc` says which commit of DVC they are of.
 3. `spark_files`  is the base of formats whose files Spark lists, and has the one with a row for each file.
 """

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from copy import copy
 from functools import cached_property, partial
 from hashlib import sha256
+from pathlib import Path
 from typing import Self, TypeVar
 
 import pyarrow as pa
@@ -26,6 +27,7 @@ from pipelines.config.source.source import FileTableSettings
 from pipelines.data.sources.base import NoIncrementError, RawTable, distribute
 from pipelines.data.sources.files import files
 from pipelines.data.sources.files.content import BLOCK_BYTES, PACKAGE, file_errors, locate, open_file
+from pipelines.data.sources.files.dvc import find_dvc_output
 from pipelines.data.sources.files.files import OPEN_BYTES, TASK_BYTES, File, glob_root, ranges, task_bytes
 from pipelines.data.versions.raw_inputs import SourceFile
 from pipelines.data.versions.source_files import COLUMNS, SourceFiles, collect_files
@@ -107,6 +109,16 @@ class FileTable(RawTable[FileSettings]):
 
     def state(self) -> Sequence[SourceFile]:
         return stats(files.find(self.settings.path, lister))
+
+    def notes(self) -> Iterator[str]:
+        """Where DVC has the files from."""
+        for path in self.settings.paths:
+            place = glob_root(path)
+            output = None if "://" in place else find_dvc_output(Path(place))
+            if output:
+                has_all_files = self.settings.paths == (place,)
+                total_bytes = collect_files(self.known_identity or ()).bytes if has_all_files else output.bytes
+                yield f"source.tables.{self.name}: {output.note(Path(place), total_bytes)}"
 
     def would_hold(self, place: str) -> bool:
         return any(files.would_find(path, place) for path in self.settings.paths)
