@@ -18,6 +18,7 @@ from pipelines.data.versions.commit import Attempt, Report
 from pipelines.data.versions.manifest import SPLITS, FittedEncoder, Manifest, ServedQuery, Shares, split_summaries
 from pipelines.data.versions.raw_inputs import Sources
 from pipelines.data.versions.rewrite import RewrittenPart
+from pipelines.data.versions.row_groups import RowGroups, collect_row_groups
 from pipelines.data.versions.source_files import collect_files
 from pipelines.etl.increments.inherit import check_fit, inherit, rewrite_parts
 from pipelines.etl.increments.known_keys import key_columns
@@ -49,6 +50,8 @@ class WrittenAttempt:
     manifest: Manifest
     """Without run and sources."""
     report: Report
+    new_rows: RowGroups
+    """The row groups of the rows that it has read; those of a parent are in the report alone."""
     summary: RowSummary
     config: Config
     """With the features that its patterns and `auto` stand for."""
@@ -191,8 +194,11 @@ def _check_and_describe(
         log_notes((left_out,))
         notes = (*notes, left_out)
     balance = row_counts(queried.tables, queried.malformed, summary, written)
+    new_rows = collect_row_groups(written.row_groups)
     if increment:
-        balance = balance.model_copy(update={"inherited": inherit(increment.parent, written, rewritten)})
+        written = inherit(increment.parent, written, rewritten)
+        inherited = sum(group.rows for group in written.row_groups) - int(new_rows.rows.sum())
+        balance = balance.model_copy(update={"inherited": inherited})
     counts = written.class_counts
     encoders = {name: encoder.model_copy(update={"class_counts": tuple(counts.get(name, ()))}) for name, encoder in fitted.encoders.items()}
     written.add(queried.malformed)
@@ -214,4 +220,4 @@ def _check_and_describe(
     if increment:
         parent = increment.parent.manifest
         manifest = manifest.model_copy(update={"parent": parent.version, "parent_digest": parent.digest, "profile": parent.profile})
-    return WrittenAttempt(manifest, written, summary, fitted.config)
+    return WrittenAttempt(manifest, written, new_rows, summary, fitted.config)

@@ -48,12 +48,12 @@ def analyse(spark: SparkSession, config: Config, tables: RawTables) -> tuple[str
     """Warnings of expressions whose result may vary, each with its key in the config; `tables` are the config's.
 
     Raises SourceError where Spark refuses the SQL. Raises ConfigError if the query or an expectation does more than read the tables, or is
-    nondeterministic. Raises it also if the config names columns that the query does not give, or that no encoder takes. Leaves empty
-    temporary views behind, with the tables' names."""
+    nondeterministic. Raises it also if the config names columns that the query does not give, or that no encoder takes. Leaves temporary
+    views behind, with the tables' names and without rows: a table has rows once `read_tables` has read it."""
     source = config.source
     for name, table in tables.items():
         with table_errors(table):
-            table.empty(spark).createOrReplaceTempView(f"`{name}`")
+            table.empty(spark).where(F.lit(False)).createOrReplaceTempView(f"`{name}`")
     with source_errors(source, "source.query"):
         check_query(spark, source.sql, source.tables)
         rows = spark.sql(source.sql)

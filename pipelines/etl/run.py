@@ -21,7 +21,6 @@ from pipelines.data.versions.data_profile import Page, Survey
 from pipelines.data.versions.erasures import dataset_lock, has_erasures, refuse_unfinished_erasures
 from pipelines.data.versions.manifest import Manifest
 from pipelines.data.versions.raw_inputs import Sources
-from pipelines.data.versions.row_groups import collect_row_groups
 from pipelines.data.versions.versions import Version, confirm, open_version
 from pipelines.errors import ConfigError, DatasetError
 from pipelines.etl.identity import check_unchanged, collect_sources, encoding_distributions, version_name
@@ -190,10 +189,10 @@ def _check_parent(parent: Version) -> None:
 
 
 def _check_drift(config: Config, attempt: Attempt, written: WrittenAttempt) -> None:
-    """Raises QualityError if the rows are too far from those of the previous version."""
+    """Raises QualityError if the rows that were read, without those of a parent, are too far from those of the previous version."""
     from pipelines.lifecycle.diff.gate import check_drift  # noqa: PLC0415, SciPy takes time, and only who sets limits needs it
 
-    check_drift(config, Version(attempt.filesystem, attempt.root, written.manifest, collect_row_groups(written.report.row_groups)))
+    check_drift(config, Version(attempt.filesystem, attempt.root, written.manifest, written.new_rows))
 
 
 def _survey(manifest: Manifest, sources: Sources, written: WrittenAttempt, stages: Stages) -> Survey:

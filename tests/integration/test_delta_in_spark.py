@@ -63,13 +63,13 @@ def test_the_latest_version_is_that_of_the_start(spark: SparkSession, tmp_path: 
     write_deltalake(path, IDS)
     table = delta(path)
     (identity,) = table.identity(spark)
-    assert identity.checksum == f"delta:{DeltaTable(path).metadata().id}@0"
+    assert identity.checksum.startswith(f"delta:{DeltaTable(path).metadata().id}@0:")
     DeltaTable(path).delete("id < 5")
     write_deltalake(path, IDS, mode="append")
     DeltaTable(path).optimize.compact()
     assert rows_in_spark(spark, table) == IDS.to_pylist()
     assert table.identity(spark) == (identity,)
-    assert delta(path).identity(spark)[0].checksum.endswith("@3")
+    assert "@3:" in delta(path).identity(spark)[0].checksum
     DeltaTable(path).vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
     with pytest.raises(Exception, match=r"is gone, which version 0 of .* consists of, as after a VACUUM; name a later version"):
         rows_in_spark(spark, delta(path, version=0))

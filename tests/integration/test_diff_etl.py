@@ -19,23 +19,25 @@ from pipelines.etl.run import run
 ROWS = 4_000
 
 
-def write_rows(folder: Path, seed: int, age_shift: float = 0.0, missing: float = 0.1) -> None:
-    random = np.random.default_rng(seed)
+def write_rows(
+    folder: Path, seed: int, age_shift: float = 0.0, missing: float = 0.1, ids: range = range(ROWS), name: str = "rows.parquet"
+) -> None:
+    random, rows = np.random.default_rng(seed), len(ids)
     columns = {
-        "id": np.arange(ROWS),
-        "age": random.normal(40 + age_shift, 10, ROWS),
-        "income": np.where(random.random(ROWS) < missing, np.nan, random.lognormal(10, 1, ROWS)),
-        "plan": random.choice(["basic", "gold"], ROWS),
-        "left": random.random(ROWS) < 0.3,
+        "id": np.array(ids),
+        "age": random.normal(40 + age_shift, 10, rows),
+        "income": np.where(random.random(rows) < missing, np.nan, random.lognormal(10, 1, rows)),
+        "plan": random.choice(["basic", "gold"], rows),
+        "left": random.random(rows) < 0.3,
     }
-    pq.write_table(pa.table({name: pa.array(values, from_pandas=True) for name, values in columns.items()}), folder / "rows.parquet")
+    pq.write_table(pa.table({column: pa.array(values, from_pandas=True) for column, values in columns.items()}), folder / name)
 
 
 def pipeline(folder: Path, **source: object) -> Config:
     return parse(
         {
             "name": "churn",
-            "source": {"tables": {"t": {"format": "parquet", "path": str(folder / "rows.parquet")}}, **source},
+            "source": {"tables": {"t": {"format": "parquet", "path": str(folder / "*.parquet")}}, **source},
             "dataset": {
                 "path": str(folder / "data"),
                 "key": ["id"],
@@ -66,6 +68,22 @@ def test_an_etl_stops_where_its_rows_have_drifted_and_says_from_what(spark: Spar
     assert (difference.before.version, difference.now.version) == (first.version, second.version)
     assert {(finding.column, finding.kind) for finding in difference.columns.findings} == {("age", "drift"), ("income", "missing")}
     assert "another distribution" in (tmp_path / "page.html").read_text()
+
+
+def test_a_bad_night_is_not_diluted_by_the_rows_before_it(spark: SparkSession, tmp_path: Path) -> None:
+    """The rows that came are compared, of which there are a twentieth; missing values in the raw rows of validation and test."""
+    write_rows(tmp_path, 1)
+    first = run(pipeline(tmp_path, drift={}))
+    write_rows(tmp_path, 2, ids=range(ROWS, ROWS + 200), name="good.parquet")
+    second = run(pipeline(tmp_path, drift={}), parent_name="previous")
+    assert second.parent == first.version
+    for changed, said in (({"age_shift": 20.0}, "age: another distribution"), ({"missing": 0.9}, "income: missing 1")):
+        write_rows(tmp_path, 3, ids=range(2 * ROWS, 2 * ROWS + 200), name="night.parquet", **changed)
+        with pytest.raises(QualityError, match=rf"1 column.s. differ from version {second.version} .*(?s:.*)\n  {said}"):
+            run(pipeline(tmp_path, drift={}), parent_name="previous")
+    write_rows(tmp_path, 3, ids=range(2 * ROWS, 2 * ROWS + 200), name="night.parquet")
+    assert run(pipeline(tmp_path, drift={}), parent_name="previous").parent == second.version
+    assert len(versions(str(tmp_path / "data"))) == 3
 
 
 def test_altered_rows_are_counted_by_key_and_do_not_stop_an_etl(spark: SparkSession, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """A version of a parent's rows and of those that came since: which rows it has, what it shares, and when all rows are read after all."""
 
+import json
 import logging
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
+from pyarrow import orc
 from pyspark.sql import SparkSession
 from stores import new_store
 
@@ -178,6 +180,89 @@ def test_new_rows_are_joined_with_tables_that_stay(tmp_path: Path, uri: str, spa
     arrive(tmp_path, 1)
     grown = run(settings, parent_name="previous")
     assert grown.parent and set_digests(grown) == set_digests(run(settings)) and ids(settings) == list(range(2 * DAY))
+
+
+SCHEMA = "id BIGINT, age DOUBLE, plan STRING, left BOOLEAN"
+
+
+def write_tables(folder: Path) -> dict[str, dict[str, Any]]:
+    """A table in each of the formats that are read in ways of their own, with the rows of one day each."""
+    days = [day(number) for number in range(5)]
+    pq.write_table(days[0], folder / "rows.parquet")
+    orc.write_table(days[1], folder / "rows.orc")
+    pyarrow.csv.write_csv(days[2], folder / "rows.csv")
+    (folder / "rows.json").write_text("\n".join(map(json.dumps, days[3].to_pylist())))
+    deltalake.write_deltalake(folder / "rows", days[4])
+    (folder / "files/made=here").mkdir(parents=True)
+    (folder / "files/made=here/one").write_bytes(b"one")
+    return {
+        "parquet_rows": {"format": "parquet", "path": f"{folder}/*.parquet"},
+        "orc_rows": {"format": "orc", "path": f"{folder}/*.orc"},
+        "csv_rows": {"format": "csv", "path": f"{folder}/*.csv", "schema": SCHEMA, "options": {"header": True}},
+        "json_rows": {"format": "json", "path": f"{folder}/*.json", "schema": SCHEMA},
+        "delta_rows": {"format": "delta", "path": f"{folder}/rows"},
+        "files": {"format": "binaryFile", "path": f"{folder}/files"},
+    }
+
+
+def test_no_row_of_an_unchanged_table_comes_again(tmp_path: Path, uri: str, spark: SparkSession) -> None:
+    """Whatever its format, and also without a key, which would find the second one."""
+    tables = write_tables(tmp_path)
+    branches = [f"SELECT id, age, plan, left FROM {name}" for name in tables if name != "files"]
+    query = " UNION ALL ".join([*branches, "SELECT -length, double(length), made, true FROM files"])
+    settings = config(tmp_path, uri, {"tables": tables, "query": query}, features={"age": "identity", **NUMBER}, key=[])
+    first = run(settings)
+    for write in (
+        lambda: pq.write_table(day(5), tmp_path / "more.parquet"),
+        lambda: pyarrow.csv.write_csv(day(6), tmp_path / "more.csv"),
+        lambda: deltalake.write_deltalake(tmp_path / "rows", day(7), mode="append"),
+    ):
+        write()
+        grown = run(settings, parent_name="previous")
+        assert grown.parent, "an increment"
+    assert sum(split.rows for split in grown.splits.values()) == sum(split.rows for split in first.splits.values()) + 3 * DAY
+    assert set_digests(grown) == set_digests(run(settings)) and ids(settings) == [-3, *range(8 * DAY)]
+
+
+@pytest.mark.parametrize(
+    ("query", "reason"),
+    [
+        ("{people} UNION ALL SELECT -count(*), 1.0, true FROM plans", "rows that would come again"),
+        ("WITH c AS (SELECT count(*) AS n FROM plans) {people} UNION ALL SELECT -n, 1.0, true FROM c", "rows that would come again"),
+        ("{people} UNION ALL VALUES (-1L, 2.0, true)", "rows that would come again"),
+        ("{people} UNION ALL SELECT p.id, q.age, p.left FROM plans p LEFT JOIN plans q ON p.id = q.id WHERE p.age > 0", ""),
+    ],
+)
+def test_what_is_beside_new_rows_does_not_come_again(
+    tmp_path: Path, uri: str, spark: SparkSession, caplog: pytest.LogCaptureFixture, query: str, reason: str
+) -> None:
+    """An aggregate of an unchanged table has a row even of none. A join has none of none."""
+    caplog.set_level(logging.WARNING, "pipelines")
+    tables = {name: {"format": "parquet", "path": f"{tmp_path}/{folder}"} for name, folder in (("people", "raw"), ("plans", "plans"))}
+    (tmp_path / "plans").mkdir()
+    pq.write_table(day(9, 10), tmp_path / "plans/one.parquet")
+    source = {"tables": tables, "query": query.format(people="SELECT id, age, left FROM people")}
+    settings = config(tmp_path, uri, source, features={"age": "identity", **NUMBER}, key=[])
+    arrive(tmp_path, 0)
+    run(settings)
+    arrive(tmp_path, 1)
+    grown = run(settings, parent_name="previous")
+    assert bool(grown.parent) == (reason == "") and reason in caplog.text
+    assert set_digests(grown) == set_digests(run(settings))
+
+
+def test_windows_are_read_in_full(tmp_path: Path, uri: str, spark: SparkSession, caplog: pytest.LogCaptureFixture) -> None:
+    """A lag of the first new row is in an earlier one."""
+    caplog.set_level(logging.WARNING, "pipelines")
+    windows = {"order": "id", "lags": {"age": 1}}
+    source = {"tables": {"people": {"format": "parquet", "path": f"{tmp_path}/raw"}}, "windows": windows}
+    split = {"time": "id", "validation": 300, "test": 350}
+    settings = config(tmp_path, uri, source, features={"age_lag_1": "identity", **NUMBER}, split=split)
+    arrive(tmp_path, 0)
+    run(settings)
+    arrive(tmp_path, 1)
+    grown = run(settings, parent_name="previous")
+    assert grown.parent == "" and "source.windows reads rows of other times" in caplog.text
 
 
 def test_a_changed_schema_and_a_parent_of_another_pipeline_are_errors(tmp_path: Path, uri: str, spark: SparkSession) -> None:

@@ -1,10 +1,12 @@
 """PostgreSQL, really started: all types, one snapshot under concurrent writes, increments, and errors in a line."""
 
+import re
 import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -273,11 +275,30 @@ def test_rows_above_a_watermark_are_an_increment(spark: SparkSession, database: 
     with pytest.raises(NoIncrementError, match=r"rows of .* up to at .* have been altered"):
         raw_table(table).since(spark, later)
     database.run("DELETE FROM log WHERE at > '2026-01-02'")
-    with pytest.raises(SourceError, match=r"the watermark at went back, from 2026-01-02 .* to 2026-01-01 00:16:40\+00"):
+    with pytest.raises(NoIncrementError, match=r"newest rows of .* are gone: at was up to 2026-01-02 .*, and is up to 2026-01-01 00:16:40\+00"):
         raw_table(table).since(spark, later)
+    restored = [replace(file, path=re.sub("at [0-9A-F/]+$", "at FF/0", file.path)) for file in later]
+    with pytest.raises(SourceError, match=r"went back in time: its log was at FF/0 and is at \w+/\w+, at was up to .*; restore the rows, or"):
+        raw_table(table).since(spark, restored)
     database.run("INSERT INTO log VALUES (5, 'infinity')")
     with pytest.raises(SourceError, match="the watermark at is infinity in a row"):
         raw_table(table).identity(spark)
+
+
+def test_rows_that_were_deleted_at_the_source_stop_no_night(spark: SparkSession, database: Server, tmp_path: Path) -> None:
+    """Neither the newest row nor another one. All rows are read, and the next night reads the new ones alone again."""
+    database.run("CREATE TABLE grows AS SELECT i AS id, (i % 7)::float8 AS x FROM generate_series(1, 3000) i")
+    config = parse(pipeline(settings(database, table="grows", watermark="id"), tmp_path), "rows.yaml")
+    run(config, parent_name="previous")
+    for newest, change in enumerate(("DELETE FROM grows WHERE id = 3000", "DELETE FROM grows WHERE id = 5"), 3001):
+        database.run(change)
+        full = run(config, parent_name="previous")
+        assert full.parent == "" and sum(split.rows for split in full.splits.values()) == 2999
+        database.run(f"INSERT INTO grows VALUES ({newest}, 1)")
+        assert run(config, parent_name="previous").parent == full.version
+    database.run("DELETE FROM grows")
+    with pytest.raises(SourceError, match="holds no rows"):
+        run(config, parent_name="previous")
 
 
 def failure(spark: SparkSession, table: dict[str, Any]) -> str:

@@ -1,5 +1,6 @@
 """Increments of Delta tables: the rows that were appended between two versions, or the commit because of which all are read."""
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,14 +27,14 @@ def read_added_rows(path: str, earlier: int, later: int | None = None) -> list[d
     increment = table.since(NO_SPARK, delta(path, version=earlier).identity(NO_SPARK))
     if increment is None:
         return None
-    assert increment.identity(NO_SPARK)[0].checksum == table.identity(NO_SPARK)[0].checksum
     return sorted(read_rows(increment.snapshot), key=repr)
 
 
 def find_no_increment(path: str, version: int) -> None:
     """As `read_added_rows` of a version that can no longer be opened."""
     (latest,) = delta(path).identity(NO_SPARK)
-    delta(path).since(NO_SPARK, (replace(latest, checksum=f"{latest.checksum.partition('@')[0]}@{version}"),))
+    table_id, digest = latest.checksum.partition("@")[0], latest.checksum.rpartition(":")[2]
+    delta(path).since(NO_SPARK, (replace(latest, checksum=f"{table_id}@{version}:{digest}"),))
 
 
 def test_what_was_appended_is_read_although_it_was_compacted(tmp_path: Path) -> None:
@@ -82,6 +83,32 @@ def test_the_reason_for_no_increment_names_the_commit(tmp_path: Path) -> None:
     (tmp_path / "_delta_log" / f"{2:020d}.json").unlink()
     with pytest.raises(NoIncrementError, match=r"commit 2 of .* is no longer in its log"):
         find_no_increment(path, 1)
+
+
+def test_a_copy_that_went_its_own_way_is_another_table(tmp_path: Path) -> None:
+    """It has the table's ID and the same numbers of versions, as a table has that was restored from a backup and written to again."""
+    path, copy = str(tmp_path / "one"), str(tmp_path / "two")
+    write_deltalake(path, IDS)
+    shutil.copytree(path, copy)
+    assert delta(path).identity(NO_SPARK)[0].checksum == delta(copy).identity(NO_SPARK)[0].checksum
+    for place, number in ((path, 1), (copy, 2)):
+        write_deltalake(place, pa.table({"id": [number]}), mode="append")
+    before, now = delta(path).identity(NO_SPARK), delta(copy).identity(NO_SPARK)
+    assert before[0].checksum != now[0].checksum
+    for _ in range(2):
+        with pytest.raises(NoIncrementError, match="version 1 of .*two has not the rows that the earlier version 1 of this table had"):
+            delta(copy).since(NO_SPARK, before)
+        write_deltalake(copy, pa.table({"id": [3]}), mode="append")
+
+
+def test_deleted_rows_and_columns_are_part_of_the_identity(tmp_path: Path) -> None:
+    schema = table_actions(field("id", "long"), features=["deletionVectors"], table_id="one")
+    wider = table_actions(field("id", "long"), field("name", "string"), features=["deletionVectors"], table_id="one")
+    added = add_file(tmp_path / "a", "a.parquet", IDS)
+    deleting = [{"add": {**added["add"], "deletionVector": deletion_vector(rows)}} for rows in ([3], [4])]
+    for name, actions in {"a": [*schema, added], "b": [*wider, added], "c": [*schema, deleting[0]], "d": [*schema, deleting[1]]}.items():
+        commit(tmp_path / name, 0, actions)
+    assert len({delta(tmp_path / name).identity(NO_SPARK)[0].checksum for name in "abcd"}) == 4
 
 
 def test_new_rows_of_a_commit_that_also_compacts_are_read_once(tmp_path: Path) -> None:

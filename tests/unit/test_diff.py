@@ -16,6 +16,7 @@ from encoded_versions import encode_version
 
 from pipelines import api
 from pipelines.commands import COMMANDS
+from pipelines.data.versions.manifest import Erasure
 from pipelines.data.versions.row_keys import KEYS
 from pipelines.errors import ConfigError, CorruptError, DatasetError, SourceError
 from pipelines.lifecycle.diff import row_changes
@@ -156,12 +157,19 @@ def test_bins_under_another_state_are_not_compared_and_said_to_be(tmp_path: Path
     assert "age: not compared" in describe_changes(difference)
 
 
-def test_imputed_values_of_an_increment_are_not_taken_for_a_drift(tmp_path: Path) -> None:
-    """Its statistics are those of its parent, so nothing says how many of its values were missing."""
+ERASED = Erasure(certificate="one", digest_before="0" * 64, attempt_before="earlier", rows={"train": 5})
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"), [({"parent": "0" * 12}, "rows came with an increment"), ({"erasures": (ERASED,)}, "rows were erased")]
+)
+def test_imputed_values_that_nobody_counted_are_not_taken_for_a_drift(tmp_path: Path, fields: dict[str, Any], reason: str) -> None:
+    """The statistics of an increment are those of its parent, and those after an erasure are from before it."""
     first = encode_version(tmp_path / "a", as_table(draw(1)), FEATURES, TARGET, key="id")
     rows = pa.concat_tables([as_table(draw(1)), as_table(draw(2, 2_000, ROWS))])
-    second = encode_version(tmp_path / "b", rows, FEATURES, TARGET, key="id", like=first, profile=first.manifest.profile)
+    second = encode_version(tmp_path / "b", rows, FEATURES, TARGET, key="id", like=first, profile=first.manifest.profile, **fields)
     difference = compare_versions(first, second)
+    assert set(difference.columns.not_compared.values()) == {f"{reason}, and its missing values were imputed and are not counted"}
     assert difference.columns.findings == () and difference.columns.not_compared.keys() == {"income", "length", "plan", "city"}
     assert difference.columns.drifts["income"].missing_shares is None and difference.columns.drifts["age"].psi is not None
     assert sum(rows_by_split(difference, "added").values()) == 2_000

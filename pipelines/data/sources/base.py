@@ -53,7 +53,7 @@ class RawTable(ABC, Generic[Settings]):
 
     @abstractmethod
     def empty(self, spark: SparkSession) -> DataFrame:
-        """The table's columns without rows, for the analysis of the query. Raises ConfigError for wrong settings."""
+        """The table's columns, for the analysis of the query, which takes no rows of it. Raises ConfigError for wrong settings."""
 
     @abstractmethod
     def identity(self, spark: SparkSession) -> Sequence[SourceFile]:

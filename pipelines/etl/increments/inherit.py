@@ -1,5 +1,6 @@
 """Takes over the rows of a parent: parts as they are, and parts that are written again without rows that newer ones replace."""
 
+import copy
 import pickle
 from collections import Counter
 from collections.abc import Iterator
@@ -25,9 +26,9 @@ REFIT_PSI, REFIT_MISSING = 0.25, 0.05
 """Population stability index, and difference of the shares of missing values, above which encoders are fitted anew; see `diff.drift`."""
 
 
-def inherit(parent: Version, report: Report, rewritten: list[RewrittenPart]) -> int:
-    """Put the parent's row groups before those of the report, whose parts are numbered after them, and add what was counted of its rows.
-    `rewritten` parts stand in place of the parent's. Returns the number of the parent's rows that stay."""
+def inherit(parent: Version, new_rows: Report, rewritten: list[RewrittenPart]) -> Report:
+    """The report of a version, from that of the rows that came: the parent's row groups stand before theirs, whose parts are numbered after
+    them, and what was counted of the parent's rows is added. `rewritten` parts stand in place of the parent's."""
     groups_by_part, inherited = parent.groups_by_part(), list[RowGroup]()
     row_groups_in_place: dict[str, list[RowGroup]] = {part.file: part.row_groups for part in rewritten}
     row_groups_in_place |= {file: [] for part in rewritten for file in part.merged}
@@ -35,7 +36,9 @@ def inherit(parent: Version, report: Report, rewritten: list[RewrittenPart]) -> 
         shared = [replace(group, file=path_from_sibling(file, parent.manifest.version)) for group in groups]
         inherited += row_groups_in_place.get(file, shared)
     first = {split: 1 + max((group.part for group in parent.row_groups if group.split == split), default=-1) for split in SPLITS}
-    report.row_groups = [*inherited, *(replace(group, part=first[group.split] + group.part) for group in report.row_groups)]
+    numbered = [replace(group, part=first[group.split] + group.part) for group in new_rows.row_groups]
+    report = copy.deepcopy(replace(new_rows, row_groups=[]))
+    report.row_groups = [*inherited, *numbered]
     for split, summary in parent.manifest.splits.items():
         report.add_rows(split, rows_sum(summary.rows_digest))
     counts = {
@@ -49,7 +52,7 @@ def inherit(parent: Version, report: Report, rewritten: list[RewrittenPart]) -> 
             counts[name].subtract(classes)
     for name, count in counts.items():
         report.count_classes(name, [count[number] for number in range(len(count))])
-    return sum(group.rows for group in inherited)
+    return report
 
 
 def check_fit(parent: Version, attempt: Attempt, report: Report) -> None:

@@ -30,7 +30,8 @@ class Increment:
 
     parent: Version
     tables: RawTables
-    """The tables to read: those with new rows, without the others of theirs, and those that a join reads in full."""
+    """The tables to read: those with new rows, without the others of theirs, and those that a join reads in full. The views of all other
+    tables stay empty, as `analyse` has made them."""
     keys: KeyComparison
 
 

@@ -2,7 +2,7 @@
 
 That holds of every node that gives rows for single rows, such as WHERE, SELECT, LATERAL VIEW and UNION ALL, and of joins of new rows with
 tables that have none, on the side whose rows all stay. It does not hold of aggregates, windows, DISTINCT and LIMIT of new rows: there, one
-new row may change earlier rows.
+new row may change earlier rows. Nor does it hold of what UNION ALL puts beside new rows, if that has rows although its tables are empty.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,6 +19,8 @@ from pipelines.runtime.compat.spark import query_execution
 from pipelines.spark.plans import JavaObject, items, kind, nodes
 
 _ROW_BY_ROW = {"Project", "Filter", "SubqueryAlias", "Generate", "ResolvedHint", "Repartition", "RepartitionByExpression", "Sort"}
+_EMPTY_OF_EMPTY = {*_ROW_BY_ROW, "Join", "Union"}
+"""Nodes that have no rows where their tables have none, unlike an aggregate."""
 _CONSTANT = {"OneRowRelation", "LocalRelation", "Range"}
 _GROWING_SIDES = {
     **dict.fromkeys(("INNER", "CROSS"), ("left", "right")),
@@ -40,13 +42,15 @@ class QueryGrowth:
     """Those of them whose rows are joined with new ones, and have to be read."""
     skipped: frozenset[str] = frozenset()
     """Those whose rows are already in the parent, and must not come again."""
-    is_constant: bool = False
-    """Whether it has rows of no table."""
+    may_repeat: bool = False
+    """Whether it may have rows although its tables have none, as a list of values has, or an aggregate."""
 
 
 def check_growth(spark: SparkSession, source: Source, grown: frozenset[str]) -> frozenset[str]:
     """The unchanged tables that have to be read in full for the new rows of the query; all other unchanged tables are to be empty. `grown`
     are the tables with new rows. The views of all tables are registered. Raises NoIncrementError if earlier rows may change."""
+    if source.windows:
+        raise NoIncrementError("source.windows reads rows of other times, and those of new rows are among the earlier ones")
     rows = spark.sql(source.sql)
     growth = _follow(query_execution(rows).analyzed(), frozenset(name.lower() for name in grown), {})
     if not growth.is_grown:
@@ -73,14 +77,16 @@ def _follow(node: JavaObject, grown: frozenset[str], ctes: Mapping[int, QueryGro
         case "CTERelationRef":
             return ctes[node.cteId()]
         case name if name in _CONSTANT:
-            return QueryGrowth(is_constant=True)
+            return QueryGrowth(may_repeat=True)
     inputs = [_follow(child, grown, ctes) for child in items(node.children())]
     subqueries = [_follow(subquery, grown, ctes) for subquery in items(node.subqueries())]
     if any(subquery.is_grown for subquery in subqueries):
         raise NoIncrementError("source.query has a subquery over new rows, which may change what it says of earlier ones")
     read_by_subqueries = frozenset().union(*(subquery.unchanged for subquery in subqueries))
     growth = reduce(_merge, [*inputs, QueryGrowth(in_full=read_by_subqueries)], QueryGrowth())
-    return _merge(growth, _combine(node, inputs)) if growth.is_grown else _merge(growth, QueryGrowth(unchanged=read_by_subqueries))
+    if growth.is_grown:
+        return _merge(growth, _combine(node, inputs))
+    return _merge(growth, QueryGrowth(unchanged=read_by_subqueries, may_repeat=kind(node) not in _EMPTY_OF_EMPTY))
 
 
 def _combine(node: JavaObject, inputs: Sequence[QueryGrowth]) -> QueryGrowth:
@@ -89,8 +95,10 @@ def _combine(node: JavaObject, inputs: Sequence[QueryGrowth]) -> QueryGrowth:
     match kind(node):
         case "Union":
             unchanged = [part for part in inputs if not part.is_grown]
-            if any(part.is_constant for part in unchanged):
-                raise NoIncrementError("source.query unites new rows with rows of no table, which would come again")
+            if any(part.may_repeat for part in unchanged):
+                raise NoIncrementError(
+                    "source.query unites new rows, by UNION ALL, with VALUES or an aggregate of other tables: rows that would come again"
+                )
             return QueryGrowth(skipped=frozenset().union(*(part.unchanged for part in unchanged)))
         case "Join":
             left_input, right_input = inputs
@@ -110,5 +118,5 @@ def _merge(first: QueryGrowth, second: QueryGrowth) -> QueryGrowth:
         first.unchanged | second.unchanged,
         first.in_full | second.in_full,
         first.skipped | second.skipped,
-        first.is_constant or second.is_constant,
+        first.may_repeat or second.may_repeat,
     )

@@ -17,7 +17,7 @@ from pipelines.errors import SourceError
 from pipelines.formats.delta.log import Actions, commit_info, list_log
 from pipelines.formats.delta.snapshot import DataFile, Snapshot, open_snapshot
 
-_CHECKSUM = re.compile(r"delta:(.+)@(\d+)")
+_CHECKSUM = re.compile(r"delta:(.+)@(\d+):[0-9a-f]+")
 
 
 def find_added_files(snapshot: Snapshot, earlier: Sequence[str]) -> tuple[DataFile, ...]:
@@ -28,12 +28,14 @@ def find_added_files(snapshot: Snapshot, earlier: Sequence[str]) -> tuple[DataFi
     numbers = range(version + 1, snapshot.version + 1)
     if missing := [number for number in numbers if log is None or number not in log.commits]:
         raise NoIncrementError(f"commit {missing[0]} of {snapshot.place.path} is no longer in its log, so what it changed is not known")
+    base = _open_earlier(snapshot, version)
+    if [base.checksum] != list(earlier):
+        raise NoIncrementError(
+            f"{base.description} has not the rows that the earlier version {version} of this table had: a copy was written to, or a backup "
+            "was restored"
+        )
     if log is None or not numbers:
         return ()
-    try:
-        base = open_snapshot(snapshot.place.path, version)
-    except SourceError as error:
-        raise NoIncrementError(str(error)) from error
     known_names, added = {file.name for file in base.files}, dict[str, int]()
     for number in numbers:
         actions = log.actions(number)
@@ -58,6 +60,15 @@ def _earlier_version(snapshot: Snapshot, earlier: Sequence[str]) -> int:
     if version > snapshot.version:
         raise NoIncrementError(f"version {snapshot.version} of {snapshot.place.path} is older than {version}, the earlier one")
     return version
+
+
+def _open_earlier(snapshot: Snapshot, version: int) -> Snapshot:
+    if version == snapshot.version:
+        return snapshot
+    try:
+        return open_snapshot(snapshot.place.path, version)
+    except SourceError as error:
+        raise NoIncrementError(str(error)) from error
 
 
 def _check_columns(base: Snapshot, actions: Actions, number: int) -> None:

@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from hashlib import sha256
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import unquote
@@ -71,18 +72,19 @@ class Snapshot:
 
     @property
     def checksum(self) -> str:
-        """The name of the version, which stays the same if the table's folder is moved."""
-        return f"delta:{self.table_id}@{self.version}"
+        """The name of the version, with a digest of its columns, the names of its files and their deleted rows. It stays the same if the
+        folder is moved. A copy that is written to has other names of files, although its ID and the numbers of its versions are equal."""
+        digest = sha256(self.columns.json().encode())
+        for file in sorted(self.files, key=lambda file: file.name):
+            deleted = b"" if file.deleted is None else file.deleted.astype("<i8").tobytes()
+            digest.update(f"\n{file.name} {len(deleted)} ".encode() + deleted)
+        return f"delta:{self.table_id}@{self.version}:{digest.hexdigest()}"
 
 
 def check_deltalake(where: str) -> None:
     """Raises ConfigError, about what is at `where` of the config or the file system, unless deltalake is installed."""
     if find_spec("deltalake") is None:
         raise ConfigError(f"{where}: Delta Lake needs deltalake, which is not installed; pip install 'lockstep-pipelines[delta]'")
-
-
-def is_delta_table(path: str) -> bool:
-    return list_log(Place(path)) is not None
 
 
 def open_snapshot(path: str, version: int | None = None, timestamp: str = "") -> Snapshot:

@@ -5,6 +5,7 @@ the level READ COMMITTED, which is the default, every statement has a snapshot o
 in the mode that every SELECT has: TRUNCATE, and commands that write a table anew, wait, and would else leave the snapshot an empty table.
 """
 
+import re
 import time
 import weakref
 from collections.abc import Iterator
@@ -29,6 +30,7 @@ _SETTINGS = {
 }
 """Of every transaction, where the server knows them: texts of values are the same for all users, and no limit ends it while tasks read."""
 _MOMENT = "txid_current_snapshot()::text"
+_LOG_POSITION = "[0-9A-F]+/[0-9A-F]+"
 _WAITING_SECONDS = 600
 """Until a task gives up to wait for a free connection."""
 _NO_TABLE, _NO_LOCK = ("42P01", "3F000"), "42809"
@@ -93,6 +95,14 @@ def import_snapshot(exported: Exported, subject: str) -> Iterator[Any]:
             yield connection
     finally:
         close(connection)
+
+
+def went_back(earlier_position: str, position: str) -> bool:
+    """Whether a log was further before. It never goes back on a server, unless that is restored to an earlier moment."""
+    if not re.fullmatch(_LOG_POSITION, earlier_position) or not position:
+        return False
+    before, now = ([int(number, 16) for number in text.split("/")] for text in (earlier_position, position))
+    return now < before
 
 
 def close(connection: Any) -> None:

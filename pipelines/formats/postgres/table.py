@@ -17,6 +17,7 @@ from pipelines.formats.postgres.reading import PartReader, TaskPart
 from pipelines.formats.postgres.relation import Relation, open_relation
 from pipelines.formats.postgres.server import check_adbc
 from pipelines.formats.postgres.settings import PostgresTable
+from pipelines.formats.postgres.snapshot import went_back
 
 _MOST_OF_ONE_TASK = 200_000
 """New rows up to which one task reads them, by an index on the watermark; several tasks would search the table each."""
@@ -85,11 +86,15 @@ class Postgres(RawTable[PostgresTable]):
         if not before.watermark:
             raise NoIncrementError(f"the earlier version does not know a value of the watermark {relation.watermark.name}")
         now = combine(self.fingerprints(spark))
-        if now.watermark != before.watermark and combine([now, before]).watermark != now.watermark:
-            raise SourceError(
-                f"{self.settings.place}: the watermark {relation.watermark.name} went back, from {before.watermark} to "
-                f"{now.watermark or 'none'}; restore the rows, or make a full version of those that there are"
-            )
+        if combine([now, before]).watermark != now.watermark:
+            change = f"{relation.watermark.name} was up to {before.watermark}, and is up to {now.watermark or 'no value'}"
+            position, earlier_position = relation.snapshot.log_position, earlier[0].path.rpartition(" at ")[2]
+            if went_back(earlier_position, position):
+                raise SourceError(
+                    f"{self.settings.place}: the server went back in time: its log was at {earlier_position} and is at {position}, {change}; "
+                    "restore the rows, or run once without --from, to take those that there are"
+                )
+            raise NoIncrementError(f"the newest rows of {self.settings.place} are gone: {change}")
         condition = after(relation.watermark, before.watermark)
         (new,) = fingerprint_parts(spark, relation, [condition])
         older = subtract(now, new)

@@ -158,7 +158,7 @@ def _version_sample(version: Version, fitted: FittedEncoder, values: np.ndarray)
     missing = None
     if fitted.column.missing and not fitted.column.shape:
         missing = int(np.isnan(values).sum())
-    elif profile.get("rows") and not has_stale_profile(version):
+    elif profile.get("rows") and not other_rows(version):
         missing = round(profile["nulls"] * len(values) / profile["rows"])
     sample = sample_encoded_values(fitted, values, missing, raw_type(manifest, fitted))
     if missing is not None and profile.get("rows") and not fitted.column.missing:  # the sample may be of fewer rows
@@ -170,17 +170,23 @@ def _version_sample(version: Version, fitted: FittedEncoder, values: np.ndarray)
     return sample
 
 
-def has_stale_profile(version: Version) -> bool:
-    """Whether the statistics in a manifest are of other rows than the version has, as those of an increment, which are its parent's."""
-    return any(profile.get("rows") != version.rows(TRAIN) for profile in version.manifest.profile.values())
+def other_rows(version: Version) -> str:
+    """Why the statistics in a manifest are of other rows than the version has; empty if they are not."""
+    if version.manifest.parent:
+        return "rows came with an increment"
+    if any(erasure.rows.get(TRAIN) for erasure in version.manifest.erasures):
+        return "rows were erased"
+    return ""
 
 
-def hides_missing(version: Version, column: ComparedColumn) -> bool:
-    """Whether missing values of a column have become values, and nothing says how many."""
-    if not has_stale_profile(version) or column.before.column.missing:
-        return False
+def hidden_missing(version: Version, column: ComparedColumn) -> str:
+    """Why nothing says how many missing values of a column have become values; empty if something does, or if none have."""
+    reason = other_rows(version)
+    if not reason or column.before.column.missing:
+        return ""
     encoders = (restore_encoder(fitted) for fitted in (column.before, column.now))
-    return any(encode_null(encoder, raw_type(version.manifest, column.now)) is not None for encoder in encoders)
+    imputes = any(encode_null(encoder, raw_type(version.manifest, column.now)) is not None for encoder in encoders)
+    return f"{reason}, and its missing values were imputed and are not counted" if imputes else ""
 
 
 def raw_type(manifest: Manifest, fitted: FittedEncoder) -> pa.DataType | None:

@@ -10,7 +10,7 @@ from pipelines.data.versions.versions import Version
 from pipelines.lifecycle.diff.column_samples import (
     ComparedColumn,
     columns_to_compare,
-    hides_missing,
+    hidden_missing,
     raw_samples,
     table_samples,
     version_samples,
@@ -36,7 +36,6 @@ from pipelines.lifecycle.diff.manifest_changes import (
 )
 from pipelines.lifecycle.diff.row_changes import RowChanges, compare_rows
 
-HIDES_MISSING = "rows came with an increment, whose missing values were imputed and are not counted"
 REFUSED = "refused: "
 """Begins the name of a reason of the quarantine, where columns are named."""
 
@@ -142,10 +141,10 @@ def compare_columns(before: Version, now: Version, limits: Limits = DEFAULT_LIMI
         for version, side in ((before, "before"), (now, "now"))
     ]
     refusals = {f"{REFUSED}{reason}": drift for reason, drift in refusal_drifts(before.manifest, now.manifest).items()}
-    uncertain = {column.label: column.refusal() for column in compared if column.refusal()}
+    uncertain = {}
     for column in compared:
-        if column.label not in uncertain and any(hides_missing(version, column) for version in (before, now)):
-            uncertain[column.label] = HIDES_MISSING
+        if reason := column.refusal() or hidden_missing(before, column) or hidden_missing(now, column):
+            uncertain[column.label] = reason
     raw = (raw_samples(before, uncertain), raw_samples(now, uncertain)) if uncertain else ({}, {})
     return _column_changes(compared, samples[0], samples[1], uncertain, raw, refusals, limits)
 
@@ -159,7 +158,7 @@ def compare_table(
     compared = columns_to_compare(columns, columns)
     encoders = {column.name: column.before for column in compared}
     first, second = dict(version_samples(before, encoders)), table_samples(table, encoders)
-    uncertain = {column.label: HIDES_MISSING for column in compared if hides_missing(before, column)}
+    uncertain = {column.label: reason for column in compared if (reason := hidden_missing(before, column))}
     refusals = {f"{REFUSED}{name}": compare_refusals(0, len(table), rows, len(table)) for name, rows in second.refused.items()}
     changes = _column_changes(compared, first, second.samples, uncertain, ({}, {}), refusals, limits)
     refused = {name: (0, rows) for name, rows in second.refused.items()}

@@ -14,8 +14,9 @@ _MOST_SHOWN = 10
 
 
 def check_drift(config: Config, written: Version) -> None:
-    """Compare a version whose files are written with the newest earlier one of the same pipeline, if there is any. Raises QualityError if a
-    column of the training split has drifted beyond `source.drift`."""
+    """Compare a version whose files are written with the newest earlier one of the same pipeline, if there is any. Of an increment,
+    `written` has the row groups of the new rows alone. Raises QualityError if a column of the training split has drifted beyond
+    `source.drift`."""
     assert config.source.drift is not None, "the config has limits"
     previous = previous_version(config.dataset.path, config.name, written.root)
     if previous is None:
