@@ -1,7 +1,6 @@
 """Drafts the config for a Delta table, from a sample of its rows: of a folder, or of an address such as `delta:FOLDER@VERSION`."""
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ from pipelines.errors import SourceError
 from pipelines.formats.delta.place import LOG
 from pipelines.init.draft import Draft, Request
 from pipelines.init.tables.parquet_table import sampled_table
-from pipelines.init.tables.sample import WHOLE_BYTES, SampledTable, even_files
+from pipelines.init.tables.sample import WHOLE_BYTES, SampledTable, even_files, first_batches
 from pipelines.init.tables.table_draft import draft_sampled_table
 
 _ADDRESS = re.compile(r"delta:(.+?)(?:@(\d+))?")
@@ -44,7 +43,7 @@ def sample_delta(path: str, version: int | None = None) -> SampledTable:
     batches, is_complete = list[pa.RecordBatch](), len(files) == len(snapshot.files)
     for file in files:
         rows_of_file = reader.read(FilePart(file, 0, 1))
-        batches += _first_batches(rows_of_file, WHOLE_BYTES // len(files))
+        batches += first_batches(rows_of_file, WHOLE_BYTES // len(files))
         is_complete &= next(rows_of_file, None) is None
     rows = sum(batch.num_rows for batch in batches)
     if not rows:
@@ -52,14 +51,6 @@ def sample_delta(path: str, version: int | None = None) -> SampledTable:
     all_rows = rows if is_complete else max(rows, snapshot.rows or rows * len(snapshot.files) // len(files))
     settings: dict[str, Any] = {"format": "delta", "path": path, **({} if version is None else {"version": version})}
     return sampled_table(settings, pa.Table.from_batches(batches), all_rows, is_complete)
-
-
-def _first_batches(batches: Iterator[pa.RecordBatch], most_bytes: int) -> Iterator[pa.RecordBatch]:
-    """Batches up to the one that fills so many bytes."""
-    size = 0
-    while size < most_bytes and (batch := next(batches, None)) is not None:
-        size += batch.nbytes
-        yield batch
 
 
 DRAFTERS = (draft_folder,)

@@ -1,6 +1,5 @@
 """Drafts the config for an Iceberg table, from a sample of its current rows."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +10,7 @@ from pipelines.formats.iceberg.library import check_pyiceberg
 from pipelines.formats.iceberg.settings import IcebergTable
 from pipelines.init.draft import Draft, Request
 from pipelines.init.tables.parquet_table import sampled_table
-from pipelines.init.tables.sample import WHOLE_BYTES, SampledTable, even_files
+from pipelines.init.tables.sample import WHOLE_BYTES, SampledTable, even_files, first_batches
 from pipelines.init.tables.table_draft import draft_sampled_table
 
 _ENDINGS = (".metadata.json", ".metadata.json.gz")
@@ -37,7 +36,7 @@ def sample_iceberg(data: str) -> SampledTable:
     batches, is_complete = list[pa.RecordBatch](), len(sampled_files) == len(files)
     for file in sampled_files:
         rows_of_file = reader([Piece(file, 0, None)])
-        batches += _first_batches(rows_of_file, WHOLE_BYTES // len(sampled_files))
+        batches += first_batches(rows_of_file, WHOLE_BYTES // len(sampled_files))
         is_complete &= next(rows_of_file, None) is None
     rows = sum(batch.num_rows for batch in batches)
     if not rows:
@@ -46,14 +45,6 @@ def sample_iceberg(data: str) -> SampledTable:
     table = sampled_table({"format": "iceberg", "path": data}, pa.Table.from_batches(batches), all_rows, is_complete)
     names = ", ".join(name for name, _ in snapshot.rounded_columns)
     return replace(table, doubts=(f"{names}: nanoseconds, which are rounded down to microseconds",)) if names else table
-
-
-def _first_batches(batches: Iterator[pa.RecordBatch], most_bytes: int) -> Iterator[pa.RecordBatch]:
-    """Batches up to the one that fills so many bytes."""
-    size = 0
-    while size < most_bytes and (batch := next(batches, None)) is not None:
-        size += batch.nbytes
-        yield batch
 
 
 DRAFTERS = (draft_iceberg,)
