@@ -129,6 +129,11 @@ def even_files(files: list[File]) -> list[File]:
     return files if len(files) <= PIECES else [files[len(files) * piece // PIECES] for piece in range(PIECES)]
 
 
+def even_rows(rows: pa.Table, most_bytes: int) -> pa.Table:
+    """Rows at even distances that have about so many bytes."""
+    return rows.take(pa.array(range(0, len(rows), max(-(-rows.nbytes // most_bytes), 1)), pa.int64()))
+
+
 def first_batches(batches: Iterator[pa.RecordBatch], most_bytes: int) -> Iterator[pa.RecordBatch]:
     """Batches up to the one that fills so many bytes."""
     size = 0
