@@ -3,6 +3,8 @@
 import json
 import struct
 from collections.abc import Iterable, Sequence
+from datetime import date, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -89,3 +91,25 @@ def read_rows(snapshot: Snapshot) -> list[dict[str, Any]]:
     """The rows of a version as a task of Spark reads them."""
     reader = row_reader(snapshot, "UTC")
     return [row for parts in file_parts(snapshot.files, 2**20) for batch in reader(parts) for row in batch.to_pylist()]
+
+
+def rows_of_many_types() -> pa.Table:
+    """Twelve rows with a column of each type that writers of Delta know, and two by which a table may be partitioned, `city` and `day`."""
+    times = pa.array([datetime(1969, 12, 31, 23, 59, 59, 999999), None, datetime(2024, 3, 31, 1, 30)] * 4, pa.timestamp("us"))
+    return pa.table(
+        {
+            "id": pa.array(range(12), pa.int64()),
+            "small": pa.array([1, None, -128] * 4, pa.int8()),
+            "ratio": pa.array([0.1, None, float("inf")] * 4, pa.float32()),
+            "price": pa.array([Decimal("-1.50"), None, Decimal("99999999.99")] * 4, pa.decimal128(10, 2)),
+            "at": times.cast(pa.timestamp("us", tz="UTC")),
+            "local": times,
+            "day": pa.array([date(1969, 12, 31), None, date(2024, 2, 29)] * 4),
+            "raw": pa.array([b"\x00\xff", None, b""] * 4),
+            "flag": pa.array([True, None, False] * 4),
+            "tags": pa.array([["a", None], None, []] * 4, pa.list_(pa.string())),
+            "inner": pa.array([{"x": 1, "y": [1.5]}, None, {"x": None, "y": None}] * 4),
+            "map": pa.array([[("k", 1)], None, [("a", None), ("b", 2)]] * 4, pa.map_(pa.string(), pa.int32())),
+            "city": pa.array(["São Paulo/é=%", None, "a b"] * 4),
+        }
+    )

@@ -1,10 +1,11 @@
 """The tables of a config with parts of their files, where these are large."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,10 @@ import pyarrow.parquet as pq
 
 from pipelines.config import Config
 from pipelines.config.dataset.dataset import ByColumn, ByFraction
-from pipelines.config.source.source import FileTableSettings, Source
+from pipelines.config.source.source import FileTableSettings, Source, Table
 from pipelines.data.sources.files.content import COMPRESSED, file_errors
-from pipelines.data.sources.files.files import File, find, glob_root
+from pipelines.data.sources.files.files import find, glob_root
+from pipelines.data.sources.files.listing import File
 from pipelines.init.tables.parquet_table import sample_row_groups
 from pipelines.init.tables.sample import sample_beginning, sample_text
 
@@ -38,9 +40,9 @@ class SampledTables:
     """Where a rehearsal reads the tables of a config."""
 
     paths: Mapping[str, str]
-    """The path of the sample of each table that is not read whole."""
+    """The path of the sample of each table that is not read whole; Parquet of what are no files."""
     unread: tuple[str, ...] = ()
-    """Tables too large to be read, of which no part can be: they are only analysed."""
+    """Tables of which no part can be read, or too large for it: they are only analysed."""
 
     @property
     def is_complete(self) -> bool:
@@ -52,7 +54,14 @@ def sample_tables(source: Source, folder: Path) -> SampledTables:
     file."""
     files = {name: find(table.path) for name, table in source.tables.items() if isinstance(table, FileTableSettings)}
     chosen = _choose_files(source, files)
-    paths, unread = dict[str, str](), [name for name in source.tables if name not in files]  # databases have no file to cut
+    paths, unread = dict[str, str](), list[str]()
+    for name in [name for name in source.tables if name not in files]:
+        if not (sampler := source.tables[name].sampler):
+            unread.append(name)
+        elif (rows := _sampler(sampler)(source.tables[name], MOST_BYTES)) is not None:
+            folder.mkdir(exist_ok=True)
+            paths[name] = f"{folder}/{name}.parquet"
+            pq.write_table(rows, paths[name])
     for name, table_files in chosen.items():
         table: Any = source.tables[name]
         write = _writer(table)
@@ -68,11 +77,23 @@ def sample_tables(source: Source, folder: Path) -> SampledTables:
     return SampledTables(paths, tuple(unread))
 
 
+def _sampler(path: str) -> Callable[[Any, int], pa.Table | None]:
+    """The function that `module:function` names."""
+    module, _, name = path.partition(":")
+    function: Callable[[Any, int], pa.Table | None] = getattr(import_module(module), name)
+    return function
+
+
 def use_samples(config: Config, folder: str, paths: Mapping[str, str]) -> Config:
     """The config of a version in `folder` of the samples at `paths`, which refuses none for its share of refused rows. A part of the rows
     may have none later than some time, so it is split by a hash."""
     tables = {
-        name: table.model_copy(update={"path": paths[name]}) if name in paths else table for name, table in config.source.tables.items()
+        name: table
+        if name not in paths
+        else table.model_copy(update={"path": paths[name]})
+        if isinstance(table, FileTableSettings)
+        else Table(format="parquet", path=paths[name])
+        for name, table in config.source.tables.items()
     }
     split = ByFraction() if paths and not isinstance(config.dataset.split, ByColumn) else config.dataset.split
     dataset = config.dataset.model_copy(update={"path": folder, "split": split})
@@ -80,7 +101,7 @@ def use_samples(config: Config, folder: str, paths: Mapping[str, str]) -> Config
     return config.model_copy(update={"source": source, "dataset": dataset})
 
 
-def _choose_files(source: Source, files: Mapping[str, list[File]]) -> dict[str, list[File]]:
+def _choose_files(source: Source, files: Mapping[str, Sequence[File]]) -> dict[str, Sequence[File]]:
     """At most MOST_FILES files of each table, at even distances, and the smallest one, which may be empty. A picture and its mask or its
     list of boxes have one name without its endings, so those of equal names stay together."""
     if all(len(table_files) <= MOST_FILES for table_files in files.values()):
@@ -112,7 +133,7 @@ def _writer(table: Any) -> Callable[..., None] | None:
     return None
 
 
-def _write_sample(table: FileTableSettings, files: list[File], folder: Path, write: Write) -> str:
+def _write_sample(table: FileTableSettings, files: Sequence[File], folder: Path, write: Write) -> str:
     """Write samples of the files, in the same folders below their path's root, and return the path of them all."""
     root = os.path.commonpath([glob_root(path) for path in table.paths])
     for file in files:

@@ -1,13 +1,11 @@
 """Delta tables in Spark: every version has the rows and values that delta-rs itself scans, and what was added since another version."""
 
-from datetime import date, datetime
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from delta_logs import add_file, commit, deletion_vector, field, table_actions
+from delta_logs import add_file, commit, deletion_vector, field, rows_of_many_types, table_actions
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 from tables import raw_table
@@ -25,24 +23,7 @@ def delta(path: str | Path, **settings: Any) -> RawTable[Any]:
 
 def test_values_pass_through_spark_as_delta_rs_scans_them(spark: SparkSession, tmp_path: Path) -> None:
     path = str(tmp_path / "a b#é")
-    times = pa.array([datetime(1969, 12, 31, 23, 59, 59, 999999), None, datetime(2024, 3, 31, 1, 30)] * 4, pa.timestamp("us"))
-    rows = pa.table(
-        {
-            "id": pa.array(range(12), pa.int64()),
-            "small": pa.array([1, None, -128] * 4, pa.int8()),
-            "ratio": pa.array([0.1, None, float("inf")] * 4, pa.float32()),
-            "price": pa.array([Decimal("-1.50"), None, Decimal("99999999.99")] * 4, pa.decimal128(10, 2)),
-            "at": times.cast(pa.timestamp("us", tz="UTC")),
-            "local": times,
-            "day": pa.array([date(1969, 12, 31), None, date(2024, 2, 29)] * 4),
-            "raw": pa.array([b"\x00\xff", None, b""] * 4),
-            "flag": pa.array([True, None, False] * 4),
-            "tags": pa.array([["a", None], None, []] * 4, pa.list_(pa.string())),
-            "inner": pa.array([{"x": 1, "y": [1.5]}, None, {"x": None, "y": None}] * 4),
-            "map": pa.array([[("k", 1)], None, [("a", None), ("b", 2)]] * 4, pa.map_(pa.string(), pa.int32())),
-            "city": pa.array(["São Paulo/é=%", None, "a b"] * 4),
-        }
-    )
+    rows = rows_of_many_types()
     write_deltalake(path, rows, partition_by=["city", "day"])
     DeltaTable(path).delete("id < 2")
     write_deltalake(path, rows.slice(0, 2).append_column("new", pa.array(["x", None])), mode="append", schema_mode="merge")

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -12,7 +11,9 @@ from pyspark.sql import SparkSession
 from pipelines.data.sources import base
 from pipelines.data.sources.base import LOCAL_ROWS, distribute
 from pipelines.data.sources.files import file_table, files
-from pipelines.data.sources.files.file_table import checksums, lister, stats
+from pipelines.data.sources.files.file_table import checksums, find_in_tasks, stats
+from pipelines.data.sources.files.files import Search
+from pipelines.data.sources.files.listing import Files
 
 
 @pytest.fixture
@@ -28,19 +29,16 @@ def tree(tmp_path: Path) -> Path:
     return tmp_path / "raw"
 
 
-def find_in_tasks(path: str, monkeypatch: pytest.MonkeyPatch) -> tuple[list[files.File], int]:
+def find_by_tasks(path: str, monkeypatch: pytest.MonkeyPatch) -> tuple[Files, int]:
     """The files of a path, and how many folders Spark's tasks listed."""
-    folders: list[str] = []
+    listed: list[str] = []
 
-    def counting(path: str) -> files.FolderLister:
-        def list_folders(places: list[str]) -> Any:
-            folders.extend(places)
-            return lister(path)(places)
-
-        return list_folders
+    def counting(search: Search, folders: list[str]) -> pa.Table | None:
+        listed.extend(folders)
+        return find_in_tasks(search, folders)
 
     monkeypatch.setattr(files, "MANY_ENTRIES", 0)
-    return files.find(path, counting), len(folders)
+    return files.find(path, counting), len(listed)
 
 
 @pytest.mark.parametrize("pattern", ["", "/**/*.csv", "/part=[01]/*/a.csv", "/{part=0,part=2}/**/b*"])
@@ -49,17 +47,18 @@ def test_files_that_tasks_list_are_those_that_the_driver_lists(
 ) -> None:
     path = f"{tree}{pattern}"
     on_driver = files.find(path)
-    in_tasks, folders = find_in_tasks(path, monkeypatch)
+    in_tasks, folders = find_by_tasks(path, monkeypatch)
     assert in_tasks == on_driver and len(on_driver) >= 20
     assert (folders > 0) == (pattern != "/part=[01]/*/a.csv"), "a glob without ** lists only the folders that it can match"
 
 
 @pytest.mark.usefixtures("spark")
 def test_a_folder_that_is_gone_holds_nothing_and_without_a_session_the_driver_lists(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert lister(str(tree))([f"{tree}/part=1/empty", f"{tree}/gone"]) == []
+    found = find_in_tasks(Search(str(tree), str(tree), is_folder=True), [f"{tree}/part=1/empty", f"{tree}/gone"])
+    assert found is not None and not len(found)
     expected = files.find(str(tree))
     monkeypatch.setattr(files, "MANY_ENTRIES", 0)
-    assert files.find(str(tree), lambda path: lambda folders: None) == expected
+    assert files.find(str(tree), lambda search, folders: None) == expected
 
 
 def test_checksums_of_tasks_are_those_of_the_driver(spark: SparkSession, tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,6 +67,7 @@ def test_checksums_of_tasks_are_those_of_the_driver(spark: SparkSession, tree: P
     on_driver = checksums(spark, listing)
     monkeypatch.setattr(file_table, "DRIVER_BYTES", 0)
     monkeypatch.setattr(base, "CLOSURE_BYTES", 0)
+    monkeypatch.setattr(file_table, "FILES_PER_JOB", 50)
     for listed in (on_driver, checksums(spark, listing)):
         assert [(file.path, file.bytes, file.checksum) for file in listed] == expected
     assert [file.path for file in stats(listing)] == [file.path for file in listing]

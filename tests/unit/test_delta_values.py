@@ -1,13 +1,12 @@
 """Values of Delta tables: every version has those that delta-rs itself scans, of any type, and wherever files know them by."""
 
 from datetime import date, datetime
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from delta_logs import add_file, commit, deletion_vector, field, read_rows, remove_file, struct_type, table_actions
+from delta_logs import add_file, commit, deletion_vector, field, read_rows, remove_file, rows_of_many_types, struct_type, table_actions
 from deltalake import DeltaTable, write_deltalake
 
 from pipelines.formats.delta.snapshot import open_snapshot
@@ -33,24 +32,7 @@ def check_all_versions(path: str | Path) -> None:
 
 def test_every_version_of_a_table_that_is_written_to_has_its_rows(tmp_path: Path) -> None:
     path = str(tmp_path / "a b#é")
-    times = pa.array([datetime(1969, 12, 31, 23, 59, 59, 999999), None, datetime(2024, 3, 31, 1, 30)] * 4, pa.timestamp("us"))
-    rows = pa.table(
-        {
-            "id": pa.array(range(12), pa.int64()),
-            "small": pa.array([1, None, -128] * 4, pa.int8()),
-            "ratio": pa.array([0.1, None, float("inf")] * 4, pa.float32()),
-            "price": pa.array([Decimal("-1.50"), None, Decimal("99999999.99")] * 4, pa.decimal128(10, 2)),
-            "at": times.cast(pa.timestamp("us", tz="UTC")),
-            "local": times,
-            "day": pa.array([date(1969, 12, 31), None, date(2024, 2, 29)] * 4),
-            "raw": pa.array([b"\x00\xff", None, b""] * 4),
-            "flag": pa.array([True, None, False] * 4),
-            "tags": pa.array([["a", None], None, []] * 4, pa.list_(pa.string())),
-            "inner": pa.array([{"x": 1, "y": [1.5]}, None, {"x": None, "y": None}] * 4),
-            "map": pa.array([[("k", 1)], None, [("a", None), ("b", 2)]] * 4, pa.map_(pa.string(), pa.int32())),
-            "city": pa.array(["São Paulo/é=%", None, "a b"] * 4),
-        }
-    )
+    rows = rows_of_many_types()
     write_deltalake(path, rows, partition_by=["city", "day"])
     table = DeltaTable(path)
     table.delete("id < 2")

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from pipelines.config.source.source import Table
 from pipelines.data.sources.files.content import blocks, lines, locate
-from pipelines.data.sources.files.files import File, find, has_folders, ranges, task_bytes, would_find
+from pipelines.data.sources.files.files import find, has_folders, ranges, task_bytes, would_find
+from pipelines.data.sources.files.listing import File
 from pipelines.data.sources.files.spark_files import check_names
 from pipelines.data.sources.text.csv import Csv
 from pipelines.errors import SourceError

@@ -6,10 +6,13 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable, write_deltalake
+from iceberg_tables import HandmadeTable, field
 
+from pipelines.config import parse
 from pipelines.config.source.source import Source
 from pipelines.rehearsal import sampled_tables
-from pipelines.rehearsal.sampled_tables import sample_tables
+from pipelines.rehearsal.sampled_tables import sample_tables, use_samples
 
 
 @pytest.fixture(autouse=True)
@@ -79,3 +82,32 @@ def test_of_many_files_some_are_read_with_the_smallest_and_those_of_equal_names(
 def test_a_large_file_that_cannot_be_cut_is_not_read(tmp_path: Path) -> None:
     (tmp_path / "t.xlsx").write_bytes(b"x" * 20_000)
     assert sample_tables(source("excel", tmp_path / "t.xlsx", schema="id int"), tmp_path / "sample").unread == ("t",)
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_of_a_large_table_with_a_log_some_rows_are_tried_without_deleted_ones(kind: str, tmp_path: Path) -> None:
+    def write(folder: Path, rows: int) -> Path:
+        values = pa.table({"id": pa.array(range(rows), pa.int64()), "name": [f"{row:040}" for row in range(rows)]})
+        if kind == "delta":
+            write_deltalake(str(folder), values)
+            DeltaTable(str(folder)).delete("id < 1000")
+        else:
+            table = HandmadeTable(folder, [field(1, "id", "long"), field(2, "name", "string")])
+            table.commit("append", [added := table.data(values, {"id": 1, "name": 2})])
+            table.commit("delete", [table.position_deletes({added["file_path"]: range(min(1000, rows))})])
+        return folder
+
+    assert sample_tables(source(kind, write(tmp_path / "small", 20)), tmp_path / "sample").is_complete
+    large = source(kind, write(tmp_path / "large", 20_000))
+    sampled = sample_tables(large, tmp_path / "sample")
+    ids = pq.read_table(sampled.paths["t"])["id"].to_pylist()
+    assert not sampled.unread and 10 < len(ids) < 1_000 and min(ids) >= 1_000 and max(ids) > 18_000
+    dataset = {"path": str(tmp_path), "features": {"id": "identity"}, "target": {"name": "label"}}
+    config = parse({"name": "n", "source": large.model_dump(), "dataset": dataset, "task": {"kind": "tabular"}}, "test")
+    (table,) = use_samples(config, str(tmp_path / "version"), sampled.paths).source.tables.values()
+    assert (table.format, table.place) == ("parquet", sampled.paths["t"])
+
+
+def test_a_table_that_gives_no_sample_is_only_analysed(tmp_path: Path) -> None:
+    table = {"format": "spark", "source": "jdbc", "options": {"url": "jdbc:x:"}}
+    assert sample_tables(Source.model_validate({"tables": {"t": table}}), tmp_path).unread == ("t",)

@@ -80,6 +80,9 @@ class TableSettings(Section):
 
     implementation: ClassVar[str]
     """`module:Class` of the `pipelines.data.sources.base.RawTable` that these settings configure; imported after Spark has started."""
+    sampler: ClassVar[str] = ""
+    """`module:function` that gives some rows of a large table for a trial, from its settings and the most bytes; None of a small one, which
+    is read itself. Without it, the trial of a draft only analyses the query."""
     excluded_from_identity: ClassVar[frozenset[str]] = frozenset({"path"})
     """Settings that say where the rows are, or how they are read, and not which they are: `RawTable.identity` identifies those."""
     format: str

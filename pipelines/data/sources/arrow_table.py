@@ -19,8 +19,8 @@ from pipelines.config.source.source import Table
 from pipelines.data.sources.arrow_files import ArrowReader, convert_array, spark_kind
 from pipelines.data.sources.base import Rows, distribute
 from pipelines.data.sources.files.file_table import FileTable
-from pipelines.data.sources.files.files import Range
 from pipelines.data.sources.files.folder_columns import check_values, folder_columns, join_folder_columns, resolve_types
+from pipelines.data.sources.files.listing import WholeFiles
 from pipelines.data.sources.text.parsed import FILE, LINE, PROBLEM, RANGE, RECORD, RESERVED, parse_schema
 from pipelines.data.versions.raw_inputs import SourceFile
 from pipelines.errors import SourceError
@@ -63,7 +63,7 @@ class ArrowTable(FileTable[ArrowSettings]):
 
     def rows(self, spark: SparkSession) -> Rows:
         check_values(spark, self.settings.place, self.files, self.folder_schema)
-        ranges = tuple(Range(file, 0, file.bytes) for file in self.files)
+        ranges = WholeFiles(self.files)
         work = [(number, file.path, self.relative_name(file.path)) for number, file in enumerate(self.files)]
         origin = [(PROBLEM, T.StringType()), (RECORD, T.StringType()), (RANGE, T.IntegerType()), (LINE, T.LongType())]
         name = [(FILE, T.StringType())] if self.settings.file_column else []

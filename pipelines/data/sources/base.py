@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 from pipelines.config.plugins import import_class
 from pipelines.config.source.source import Source
 from pipelines.config.source.table_settings import FORMATS, TableSettings
-from pipelines.data.sources.files.files import Range
+from pipelines.data.sources.files.listing import Range
 from pipelines.data.versions.raw_inputs import SourceFile
 from pipelines.data.versions.source_files import collect_files
 from pipelines.errors import ConfigError
@@ -36,7 +36,7 @@ class Rows:
     """The table's columns, and those of `parsed.ORIGIN` if there are `ranges`."""
     count: int | None = None
     """The number of rows, if it is known without reading them; otherwise Spark caches the rows when it first reads them."""
-    ranges: tuple[Range, ...] = ()
+    ranges: Sequence[Range] = ()
     """Of text: the byte ranges that `parsed.RANGE` numbers."""
 
 

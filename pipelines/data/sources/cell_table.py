@@ -27,7 +27,8 @@ from pipelines.config.source.source import Table
 from pipelines.data.sources.base import Rows, distribute
 from pipelines.data.sources.cell_files import CellFault, FileReader
 from pipelines.data.sources.files.file_table import FileTable, stats
-from pipelines.data.sources.files.files import File, Range, find
+from pipelines.data.sources.files.files import find
+from pipelines.data.sources.files.listing import File, WholeFiles
 from pipelines.data.sources.text.parsed import FILE, LINE, PROBLEM, RANGE, RECORD, parse_schema
 from pipelines.data.versions.raw_inputs import SourceFile
 from pipelines.errors import ConfigError
@@ -66,12 +67,12 @@ class CellTable(FileTable[CellSettings]):
     def reader(self) -> FileReader:
         """Reads one file."""
 
-    def select(self, files: list[File]) -> list[File]:
+    def select(self, files: Sequence[File]) -> Sequence[File]:
         """The files at the table's path that hold rows, without those that a program keeps beside them."""
         return files
 
     @cached_property
-    def files(self) -> list[File]:
+    def files(self) -> Sequence[File]:
         return self.select(find(self.settings.path))
 
     def state(self) -> Sequence[SourceFile]:
@@ -82,7 +83,7 @@ class CellTable(FileTable[CellSettings]):
         return spark.createDataFrame([], T.StructType([*self.schema, *added]))
 
     def rows(self, spark: SparkSession) -> Rows:
-        ranges = tuple(Range(file, 0, file.bytes) for file in self.files)
+        ranges = WholeFiles(self.files)
         work = [(number, file.path, self.relative_name(file.path)) for number, file in enumerate(self.files)]
         origin = [(PROBLEM, T.StringType()), (RECORD, T.StringType()), (RANGE, T.IntegerType()), (LINE, T.LongType())]
         file = [(FILE, T.StringType())] if self.settings.file_column else []

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from hashlib import sha256
-from itertools import chain
+from itertools import chain, pairwise
 from typing import Any, Self, overload
 
 import numpy as np
@@ -37,10 +37,13 @@ class SourceFiles(Sequence[SourceFile]):
     @cached_property
     def ordered(self) -> pa.Table:
         """The columns in the order of paths, then sizes and checksums."""
-        path = self.table["path"].combine_chunks()
-        if len(path) < 2 or pc.all(pc.less(path.slice(0, len(path) - 1), path.slice(1))).as_py():
+        if are_ascending(self.table["path"]):
             return self.table
         return self.table.sort_by([(name, "ascending") for name in COLUMNS.names])
+
+    def in_order(self) -> Self:
+        """The same files in that order."""
+        return self if self.ordered is self.table else type(self)(self.ordered)
 
     def checksums_in_order(self) -> Iterator[str]:
         """The checksums in ascending order."""
@@ -73,6 +76,13 @@ class SourceFiles(Sequence[SourceFile]):
         return isinstance(other, Sequence) and len(self) == len(other) and all(map(SourceFile.__eq__, self, other))
 
     __hash__ = None  # type: ignore[assignment]  # as of other sequences with equality
+
+
+def are_ascending(paths: pa.ChunkedArray) -> bool:
+    """Whether each path is greater than the one before. Chunks are compared one by one, since together they would be copied."""
+    chunks = [chunk for chunk in paths.chunks if len(chunk)]
+    are_apart = all(before[-1].as_py() < after[0].as_py() for before, after in pairwise(chunks))
+    return are_apart and all(pc.all(pc.less(chunk[:-1], chunk[1:])).as_py() is not False for chunk in chunks)
 
 
 def collect_files(files: Iterable[SourceFile]) -> SourceFiles:

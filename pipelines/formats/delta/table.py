@@ -10,7 +10,8 @@ from pyspark.sql import types as T
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from pipelines.data.sources.base import RawTable, Rows, distribute
-from pipelines.data.sources.files.files import File, task_bytes
+from pipelines.data.sources.files.files import task_bytes
+from pipelines.data.sources.files.listing import File
 from pipelines.data.versions.raw_inputs import SourceFile
 from pipelines.formats.delta.increments import find_added_files
 from pipelines.formats.delta.parquet_rows import RowReader, file_parts

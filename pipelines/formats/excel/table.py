@@ -1,16 +1,18 @@
 """Excel: a sheet of each .xlsx file."""
 
+from collections.abc import Sequence
+
 from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.config.source.table_settings import spark_options
 from pipelines.data.sources.cell_table import CellTable
-from pipelines.data.sources.files.files import File
+from pipelines.data.sources.files.listing import File
 from pipelines.formats.excel.settings import ExcelTable
 from pipelines.formats.excel.workbook import SheetReader, check_openpyxl
 
 
 class Excel(CellTable[ExcelTable]):
-    def select(self, files: list[File]) -> list[File]:
+    def select(self, files: Sequence[File]) -> Sequence[File]:
         # Excel keeps a file beside an open workbook, whose name begins so.
         return [file for file in files if not file.path.rpartition("/")[2].startswith("~$")]
 

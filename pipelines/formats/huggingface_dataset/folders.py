@@ -10,7 +10,8 @@ from typing import Any
 
 from pipelines.config.messages.words import name_list
 from pipelines.data.sources.files.content import content
-from pipelines.data.sources.files.files import File, find
+from pipelines.data.sources.files.files import find
+from pipelines.data.sources.files.listing import File
 from pipelines.errors import SourceError
 
 STATE, SPLITS = "state.json", "dataset_dict.json"

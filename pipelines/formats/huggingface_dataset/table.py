@@ -5,7 +5,7 @@ from functools import cached_property
 
 from pipelines.data.sources.arrow_table import ArrowTable
 from pipelines.data.sources.files.file_table import stats
-from pipelines.data.sources.files.files import File
+from pipelines.data.sources.files.listing import File
 from pipelines.data.versions.raw_inputs import SourceFile
 from pipelines.formats.huggingface_dataset.folders import DatasetFile, find_shards
 from pipelines.formats.huggingface_dataset.settings import HuggingfaceDatasetTable
@@ -18,7 +18,7 @@ class HuggingfaceDataset(ArrowTable[HuggingfaceDatasetTable]):
         return find_shards(self.settings.paths)
 
     @cached_property
-    def files(self) -> list[File]:
+    def files(self) -> Sequence[File]:
         return sorted((shard.file for shard in self.shards), key=lambda file: file.path)
 
     @property

@@ -10,7 +10,7 @@ from pipelines.formats.postgres.settings import PostgresTable
 from pipelines.init.draft import Draft, Request
 from pipelines.init.tables.column_types import type_forms, without_infinity
 from pipelines.init.tables.header import tensor_column_names
-from pipelines.init.tables.sample import SampledTable
+from pipelines.init.tables.sample import SampledTable, even_rows
 from pipelines.init.tables.sql import renaming_query
 from pipelines.init.tables.table_draft import draft_sampled_table
 
@@ -47,6 +47,12 @@ def sample_postgres(address: str) -> SampledTable:
         doubts=doubts,
         raw_names={new: raw for raw, new in names.items()},
     )
+
+
+def sample_rows(settings: PostgresTable, most_bytes: int) -> pa.Table | None:
+    """Some rows of a large table; None of one that is small."""
+    rows, total, _ = _sample(settings)
+    return None if len(rows) == total and rows.nbytes <= most_bytes else even_rows(rows, most_bytes)
 
 
 def _sample(settings: PostgresTable) -> tuple[pa.Table, int, tuple[str, ...]]:

@@ -8,10 +8,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.pandas.types import to_arrow_type
 
-from pipelines.data.sources.text.parsed import PROBLEM, RECORD
+from pipelines.data.sources.text.parsed import PROBLEM
 from pipelines.errors import SourceError
 from pipelines.formats.postgres.arrays import nest
-from pipelines.formats.postgres.columns import Column, fault_expression, row_text
+from pipelines.formats.postgres.columns import Column, fault_number, row_text
 from pipelines.formats.postgres.fingerprint import Fingerprint
 from pipelines.formats.postgres.relation import Relation
 from pipelines.formats.postgres.snapshot import Exported, import_snapshot
@@ -19,7 +19,6 @@ from pipelines.formats.postgres.snapshot import Exported, import_snapshot
 _BATCH_BYTES = 4 * 2**20
 _RECORD_CHARACTERS = 10_000
 _HASH = "_hash"
-NO_TEXT = "NULL::text"
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,7 @@ class PartReader:
         rows = hashes = 0
         with import_snapshot(self.exported, self.subject) as connection, connection.cursor() as cursor:
             cursor.adbc_statement.set_options(**{"adbc.postgresql.batch_size_hint_bytes": str(_BATCH_BYTES)})
-            cursor.execute(f"{select(self.columns, self.has_hash)} FROM {self.source} WHERE {part.condition}")
+            cursor.execute(select(self.columns, f"{self.source} WHERE {part.condition}", self.has_hash))
             for received in cursor.fetch_record_batch():
                 if self.has_hash:
                     hashes += int(received[_HASH].to_numpy().astype(np.uint64).sum(dtype=np.uint64))
@@ -67,22 +66,39 @@ class PartReader:
     def _convert(self, received: pa.RecordBatch, part: int, rows_before: int) -> pa.RecordBatch:
         arrays = convert(received, self.columns, self.place)
         lines = pa.array(np.arange(rows_before + 1, rows_before + len(received) + 1))
-        origin = [received[PROBLEM], received[RECORD], pa.repeat(pa.scalar(part, pa.int32()), len(received)), lines]
+        problems = problems_and_records(received, self.columns)
+        origin = [*problems, pa.repeat(pa.scalar(part, pa.int32()), len(received)), lines]
         return pa.record_batch([*arrays, *origin], schema=self.schema)
 
 
-def select(columns: Sequence[Column], has_hash: bool) -> str:
-    """SQL of what is sent of each row, up to FROM: its values as c0, c1 and so on, lengths of arrays, its fault and its text."""
-    values = [f"{column.sent_value} AS c{number}" for number, column in enumerate(columns)]
-    lengths = [
-        f"{length} AS n{number}_{dimension}"
-        for number, column in enumerate(columns)
-        for dimension, length in enumerate(column.sent_lengths)
+def select(columns: Sequence[Column], source: str, has_hash: bool) -> str:
+    """SQL of what is sent of each row of `source`: its values as c0, c1 and so on, lengths of arrays, and if a column can have a fault, the
+    first fault's number with the row's text. Of a row with a fault, no value that could have one is sent."""
+    number, text = fault_number(columns), row_text(columns)
+    sent = [
+        f"{f'CASE WHEN {PROBLEM} IS NULL THEN {column.value} END' if column.fault else column.value} AS c{place}"
+        for place, column in enumerate(columns)
     ]
-    fault, text = fault_expression(columns), row_text(columns)
-    record = f"CASE WHEN {fault} IS NOT NULL THEN left({text}, {_RECORD_CHARACTERS}) END" if fault else NO_TEXT
-    hashed = [f"hashtextextended({text}, 0) AS {_HASH}"] if has_hash else []
-    return f"SELECT {', '.join([*values, *lengths, f'{fault or NO_TEXT} AS {PROBLEM}', f'{record} AS {RECORD}', *hashed])}"
+    sent += [
+        f"{length} AS n{place}_{dimension}" for place, column in enumerate(columns) for dimension, length in enumerate(column.sent_lengths)
+    ]
+    if number:
+        # In one text, since the driver takes longer for a NULL than for a number. OFFSET 0 keeps faults from being looked for at each use.
+        fault = f"concat({PROBLEM}, ' ', left({text}, {_RECORD_CHARACTERS}))"
+        sent.append(f"CASE WHEN {PROBLEM} IS NOT NULL THEN {fault} END AS {PROBLEM}")
+        source = f"(SELECT *, {number} AS {PROBLEM} FROM {source} OFFSET 0) AS rows"
+    if has_hash:
+        sent.append(f"hashtextextended({text}, 0) AS {_HASH}")
+    return f"SELECT {', '.join(sent)} FROM {source}"
+
+
+def problems_and_records(received: pa.RecordBatch, columns: Sequence[Column]) -> tuple[pa.Array, pa.Array]:
+    """Of each row, its first fault in words, and its text; NULL if it has none."""
+    if PROBLEM not in received.schema.names:
+        return pa.nulls(len(received), pa.string()), pa.nulls(len(received), pa.string())
+    parts = pc.extract_regex(received[PROBLEM], r"(?s)^(?P<number>\d+) (?P<record>.*)$")
+    problems = pa.array([column.problem for column in columns])
+    return problems.take(pc.struct_field(parts, "number").cast(pa.int32())), pc.struct_field(parts, "record")
 
 
 def read_sample(relation: Relation, source: str, limit: str) -> tuple[pa.Table, int]:
@@ -90,9 +106,9 @@ def read_sample(relation: Relation, source: str, limit: str) -> tuple[pa.Table, 
     names = [column.name for column in relation.columns]
     batches, faulty = list[pa.RecordBatch](), 0
     with relation.snapshot.connection.cursor() as cursor:
-        cursor.execute(f"{select(relation.columns, False)} FROM {source}{limit}")
+        cursor.execute(select(relation.columns, f"{source}{limit}", False))
         for received in cursor.fetch_record_batch():
-            is_sound = pc.is_null(received[PROBLEM])
+            is_sound = problems_and_records(received, relation.columns)[0].is_null()
             arrays = convert(received, relation.columns, relation.settings.place)
             batch = pa.record_batch(arrays, names=names).filter(is_sound)
             batches.append(batch)

@@ -7,7 +7,7 @@ from pyspark.sql import types as T
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from pipelines.data.sources.base import NoIncrementError, RawTable, Rows, distribute
-from pipelines.data.sources.files.files import File, Range
+from pipelines.data.sources.files.listing import File, Range
 from pipelines.data.sources.text.parsed import LINE, PROBLEM, RANGE, RECORD
 from pipelines.data.versions.raw_inputs import SourceFile
 from pipelines.errors import SourceError

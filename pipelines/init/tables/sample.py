@@ -1,7 +1,7 @@
 """A bounded sample of the files of a table: all of a text, whole lines at even distances, or whole records from its beginning, and its
 encoding; and the table as its sample shows it. The same files give the same sample."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -127,6 +127,19 @@ def sample_beginning(path: str, most_bytes: int, quote: str = "") -> TextSample:
 def even_files(files: list[File]) -> list[File]:
     """At most `PIECES` of some files, at even distances."""
     return files if len(files) <= PIECES else [files[len(files) * piece // PIECES] for piece in range(PIECES)]
+
+
+def even_rows(rows: pa.Table, most_bytes: int) -> pa.Table:
+    """Rows at even distances that have about so many bytes."""
+    return rows.take(pa.array(range(0, len(rows), max(-(-rows.nbytes // most_bytes), 1)), pa.int64()))
+
+
+def first_batches(batches: Iterator[pa.RecordBatch], most_bytes: int) -> Iterator[pa.RecordBatch]:
+    """Batches up to the one that fills so many bytes."""
+    size = 0
+    while size < most_bytes and (batch := next(batches, None)) is not None:
+        size += batch.nbytes
+        yield batch
 
 
 def _records_end(data: bytes, quote: bytes) -> int:

@@ -18,7 +18,7 @@ from typing import Self, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow.fs import FileInfo, FileSelector, FileType
+from pyarrow.fs import FileSelector
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -28,17 +28,23 @@ from pipelines.data.sources.base import NoIncrementError, RawTable, distribute
 from pipelines.data.sources.files import files
 from pipelines.data.sources.files.content import BLOCK_BYTES, PACKAGE, file_errors, locate, open_file
 from pipelines.data.sources.files.dvc import find_dvc_output
-from pipelines.data.sources.files.files import OPEN_BYTES, TASK_BYTES, File, glob_root, ranges, task_bytes
+from pipelines.data.sources.files.files import OPEN_BYTES, TASK_BYTES, Search, glob_root, task_bytes, whole_files
+from pipelines.data.sources.files.listing import COLUMNS as FOUND_COLUMNS
+from pipelines.data.sources.files.listing import File, Files, in_columns, iso_texts
+from pipelines.data.versions.checked_tables import BATCH_ROWS
 from pipelines.data.versions.raw_inputs import SourceFile
 from pipelines.data.versions.source_files import COLUMNS, SourceFiles, collect_files
 from pipelines.runtime.environment import is_local
 
-_CHECKSUMS = pa.schema({"path": pa.string(), "bytes": pa.int64(), "checksum": pa.string()})
-_ENTRIES = pa.schema({"path": pa.string(), "is_file": pa.bool_(), "bytes": pa.int64(), "modified": pa.int64()})
+_CHECKSUMS = pa.schema({"number": pa.int64(), "bytes": pa.int64(), "checksum": pa.binary()})
+_FOUND = pa.schema({"path": pa.string(), "bytes": pa.int64(), "modified": pa.int64(), "folders": pa.string()})
+FILES_PER_JOB = 500_000
+"""Files whose paths are sent to Spark's tasks at once."""
 TASKS_PER_CORE = 4
 """Tasks that list folders, since these differ in size."""
-LISTED_AT_ONCE = 50_000
-"""Entries of a batch."""
+_DETOUR = r"://|^file:|//|/\.{1,2}(/|$)"
+"""In paths that are not in their canonical form."""
+_NOTHING, _BLANK = pa.scalar(None, pa.large_string()), pa.scalar(" ", pa.large_string())
 FileSettings = TypeVar("FileSettings", bound=FileTableSettings)
 DRIVER_BYTES = 16 * 2**20
 """Fewer bytes take the driver less time than Spark takes for a job; each file counts OPEN_BYTES more."""
@@ -54,9 +60,9 @@ class FileTable(RawTable[FileSettings]):
     known_identity: Sequence[SourceFile] | None = None
 
     @cached_property
-    def files(self) -> list[File]:
+    def files(self) -> Sequence[File]:
         """The table's files, listed once. Raises SourceError if a path matches none."""
-        return files.find(self.settings.path, lister)
+        return files.find(self.settings.path, find_in_tasks)
 
     def identity(self, spark: SparkSession) -> Sequence[SourceFile]:
         if self.known_identity is None:
@@ -71,7 +77,7 @@ class FileTable(RawTable[FileSettings]):
         paths = self._new_paths(self.identity(spark), earlier)
         return self.only([file for file in self.files if _normal(file.path) in paths]) if paths else None
 
-    def only(self, chosen: list[File]) -> Self:
+    def only(self, chosen: Sequence[File]) -> Self:
         """This table with some of its files. Columns of folders are still those of all files."""
         self._root  # noqa: B018 -- decides relative names, and is that of all files
         part = copy(self)
@@ -81,6 +87,7 @@ class FileTable(RawTable[FileSettings]):
     def _new_paths(self, current: Sequence[SourceFile], earlier: Sequence[SourceFile]) -> set[str]:
         """The normal paths of the files of `current` that are not among the `earlier` ones. Those that were only moved are the same,
         unless rows contain names. Raises NoIncrementError if an earlier file is gone or altered."""
+        current, earlier = _in_one_alone(current, earlier)
         names = {file: self.relative_name(file.path) for file in {*current, *earlier}}
         before = Counter((names[file], file.checksum) for file in earlier)
         unmatched = []
@@ -105,10 +112,10 @@ class FileTable(RawTable[FileSettings]):
     @property
     def _has_names(self) -> bool:
         """Whether rows contain names of files or values of folders."""
-        return bool(getattr(self.settings, "file_column", "")) or any(file.folders for file in self.files)
+        return bool(getattr(self.settings, "file_column", "")) or in_columns(self.files).have_folders
 
     def state(self) -> Sequence[SourceFile]:
-        return stats(files.find(self.settings.path, lister))
+        return stats(files.find(self.settings.path, find_in_tasks))
 
     def notes(self) -> Iterator[str]:
         """Where DVC has the files from."""
@@ -132,14 +139,50 @@ class FileTable(RawTable[FileSettings]):
     def _root(self) -> str:
         return posixpath.commonpath([_normal(glob_root(path)) for path in self.settings.paths])
 
-    def content_lines(self, files: Sequence[SourceFile], with_names: bool) -> list[str]:
+    def content_lines(self, files: Sequence[SourceFile], with_names: bool) -> Iterator[str]:
         """A line for each file, sorted: its checksum, its relative name if rows contain it, and the folders that make columns."""
-        folders = {_normal(file.path): file.folders for file in self.files if file.folders}
-        if not with_names and not folders:
-            return list(collect_files(files).checksums_in_order())
-        names = [self.relative_name(file.path) if with_names else "" for file in files]
-        parts = [(file.checksum, name, folders.get(_normal(file.path), "")) for file, name in zip(files, names, strict=True)]
-        return sorted(" ".join(filter(None, part)) for part in parts)
+        listing, listed = in_columns(self.files), collect_files(files)
+        if not with_names and not listing.have_folders:
+            yield from listed.checksums_in_order()
+            return
+        paths = listed.table["path"]
+        names = self._relative_names(paths) if with_names else None
+        folders = self._folders_of(paths, listing) if listing.have_folders else None
+        rest = names if folders is None else folders if names is None else _join(names, folders)
+        lines = pa.table([listed.table["checksum"], rest], ["checksum", "rest"]).combine_chunks()
+        # In this order, so that all lines are never there at once: of ten million files, they take a gigabyte, and sorted another one.
+        order = pc.sort_indices(lines, sort_keys=[("checksum", "ascending"), ("rest", "ascending")])
+        for start in range(0, len(order), BATCH_ROWS):
+            batch = lines.take(order[start : start + BATCH_ROWS])
+            yield from _join(batch["checksum"], batch["rest"]).to_pylist()
+
+    def _relative_names(self, paths: pa.ChunkedArray) -> pa.ChunkedArray:
+        """`relative_name` of each: what follows the folder, of paths without any detour."""
+        start = f"{self._root.rstrip('/')}/"
+        is_plain = pc.and_(pc.starts_with(paths, start), pc.invert(pc.match_substring_regex(paths, _DETOUR)))
+        if pc.all(is_plain).as_py():
+            return pc.utf8_slice_codeunits(paths, len(start))
+        return pa.chunked_array([[self.relative_name(path) for path in paths.to_pylist()]], pa.large_string())
+
+    def _folders_of(self, paths: pa.ChunkedArray, listing: Files) -> pa.ChunkedArray:
+        """The folders that make columns, of the files at these paths."""
+        if paths.equals(listing.table["path"]):
+            return listing.table["folders"]
+        by_path = {_normal(file.path): file.folders for file in listing if file.folders}
+        return pa.chunked_array([[by_path.get(_normal(path), "") for path in paths.to_pylist()]], pa.large_string())
+
+
+def _join(*parts: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The parts of each row that are not empty, with a blank between them."""
+    filled = [pc.if_else(pc.equal(part, ""), _NOTHING, part) for part in parts]
+    return pc.binary_join_element_wise(*filled, _BLANK, null_handling="skip")
+
+
+def _in_one_alone(*listings: Sequence[SourceFile]) -> Iterator[Sequence[SourceFile]]:
+    """Of two listings, the files that only one has: those at the same path with the same checksum are the same."""
+    tables = [collect_files(listing).table for listing in listings]
+    for table, other in (tables, tables[::-1]):
+        yield SourceFiles(table.join(other, ["path", "checksum"], join_type="left anti"))
 
 
 def _normal(path: str) -> str:
@@ -148,43 +191,59 @@ def _normal(path: str) -> str:
     return posixpath.abspath(f"/{path}" if "://" in path else path)
 
 
-def checksums(spark: SparkSession, files: list[File]) -> Sequence[SourceFile]:
+def checksums(spark: SparkSession, listed: Sequence[File]) -> Sequence[SourceFile]:
     """Every file by path, with the SHA-256 of its bytes, computed in Spark's tasks, or here if that is sooner. Raises SourceError if one
     cannot be read."""
-    are_on_disk = all("://" not in file.path or file.path.startswith(PACKAGE) for file in files)
-    are_small = sum(file.bytes + OPEN_BYTES for file in files) < DRIVER_BYTES
+    columns = in_columns(listed)
+    paths = columns.table["path"]
+    are_on_disk = not pc.any(pc.and_(pc.match_substring(paths, "://"), pc.invert(pc.starts_with(paths, PACKAGE)))).as_py()
+    are_small = (columns.sizes + OPEN_BYTES).sum() < DRIVER_BYTES
     if is_local(str(spark.sparkContext.master)) and are_on_disk and are_small:
-        table = pa.Table.from_batches(_hash_files(files), _CHECKSUMS)
+        tables = [pa.Table.from_batches(_hash_files((0, paths.combine_chunks())), _CHECKSUMS)]
     else:
-        tasks = ranges(files, task_bytes(files, spark.sparkContext.defaultParallelism), split=False)
-        work = [[task_range.file for task_range in task] for task in tasks]
-        table = distribute(spark, work, _hash_files, "path string, bytes long, checksum string").toArrow()
-    return SourceFiles(table.sort_by("path"))
+        jobs = [columns[start : start + FILES_PER_JOB] for start in range(0, len(columns), FILES_PER_JOB)]
+        tables = [_hash_in_tasks(spark, job) for job in jobs]
+    hashed = pa.concat_tables(tables)
+    return SourceFiles(pa.table([paths, hashed["bytes"], _name_digests(hashed["checksum"])], COLUMNS.names)).in_order()
 
 
-def _hash_files(files: list[File]) -> Iterator[pa.RecordBatch]:
-    for file in files:
+def _hash_in_tasks(spark: SparkSession, listed: Files) -> pa.Table:
+    work = whole_files(listed, task_bytes(listed, spark.sparkContext.defaultParallelism))
+    return distribute(spark, work, _hash_files, "number long, bytes long, checksum binary").toArrow().cast(_CHECKSUMS).sort_by("number")
+
+
+def _hash_files(work: tuple[int, pa.Array]) -> Iterator[pa.RecordBatch]:
+    first, paths = work
+    for number, path in enumerate(paths.to_pylist(), first):
         digest, size = sha256(), 0
-        with file_errors(file.path), open_file(file.path) as stream:
+        with file_errors(path), open_file(path) as stream:
             while block := stream.read(BLOCK_BYTES):
                 digest.update(block)
                 size += len(block)
-        yield pa.RecordBatch.from_pylist(
-            [{"path": file.path, "bytes": size, "checksum": f"sha256:{digest.hexdigest()}"}], schema=_CHECKSUMS
-        )
+        yield pa.RecordBatch.from_pylist([{"number": number, "bytes": size, "checksum": digest.digest()}], schema=_CHECKSUMS)
 
 
-def stats(files: list[File]) -> Sequence[SourceFile]:
+def _name_digests(digests: pa.ChunkedArray) -> pa.ChunkedArray:
+    """`sha256:…` for each."""
+    chunks = [pa.array([f"sha256:{value.hex()}" for value in chunk.to_pylist()], pa.large_string()) for chunk in digests.chunks]
+    return pa.chunked_array(chunks, pa.large_string())
+
+
+def stats(listed: Sequence[File]) -> Sequence[SourceFile]:
     """Every file by path, with only size and modification time: cheap, and enough to detect that a file was written to."""
-    marks = [f"stat:{sha256(f'{file.bytes} {file.modified}'.encode()).hexdigest()}" for file in files]
-    columns = [[file.path for file in files], [file.bytes for file in files], marks]
-    return SourceFiles(pa.table([pa.array(values, kind.type) for values, kind in zip(columns, COLUMNS, strict=True)], COLUMNS))
+    columns = in_columns(listed)
+    marks = [pa.array([], pa.large_string())]
+    for start in range(0, len(columns), BATCH_ROWS):
+        part = columns[start : start + BATCH_ROWS].table
+        texts = pc.binary_join_element_wise(part["bytes"].cast(pa.large_string()), iso_texts(part["modified"]), _BLANK)
+        marks.append(pa.array([f"stat:{sha256(text.encode()).hexdigest()}" for text in texts.to_pylist()], pa.large_string()))
+    return SourceFiles(pa.table([columns.table["path"], columns.table["bytes"], pa.chunked_array(marks)], COLUMNS.names))
 
 
-def is_pack_worthwhile(files: list[File]) -> bool:
+def is_pack_worthwhile(listed: Sequence[File]) -> bool:
     """Whether there are many files, opening them costs more than reading them, and each is small enough for a row."""
-    sizes = [file.bytes for file in files]
-    return len(sizes) >= MANY_FILES and sum(sizes) < len(sizes) * OPEN_BYTES and max(sizes) <= TASK_BYTES[1]
+    sizes = in_columns(listed).sizes
+    return len(sizes) >= MANY_FILES and sizes.sum() < len(sizes) * OPEN_BYTES and sizes.max() <= TASK_BYTES[1]
 
 
 def pack_rows(rows: DataFrame) -> DataFrame:
@@ -193,18 +252,17 @@ def pack_rows(rows: DataFrame) -> DataFrame:
     return rows.withColumn(PACKED_CHECKSUM, checksum).persist(StorageLevel.DISK_ONLY)
 
 
-def pack_files(spark: SparkSession, files: list[File]) -> DataFrame:
-    """Pack the files; PACKED_NUMBER is the index of each in `files`."""
-    numbers = iter(range(len(files)))
-    tasks = ranges(files, task_bytes(files, spark.sparkContext.defaultParallelism), split=False)
-    work = [[(next(numbers), task_range.file.path) for task_range in task] for task in tasks]
+def pack_files(spark: SparkSession, listed: Sequence[File]) -> DataFrame:
+    """Pack the files; PACKED_NUMBER is the index of each in `listed`."""
+    work = whole_files(listed, task_bytes(listed, spark.sparkContext.defaultParallelism))
     columns = f"{PACKED_NUMBER} int, path string, content binary, {PACKED_CHECKSUM} string"
     return distribute(spark, work, _read_files, columns).persist(StorageLevel.DISK_ONLY)
 
 
-def _read_files(numbered: list[tuple[int, str]]) -> Iterator[pa.RecordBatch]:
+def _read_files(work: tuple[int, pa.Array]) -> Iterator[pa.RecordBatch]:
+    first, paths = work
     schema = pa.schema({PACKED_NUMBER: pa.int32(), "path": pa.string(), "content": pa.binary(), PACKED_CHECKSUM: pa.string()})
-    for number, path in numbered:
+    for number, path in enumerate(paths.to_pylist(), first):
         with file_errors(path), open_file(path) as stream:
             content = stream.read()
         values = (number, path, content, f"sha256:{sha256(content).hexdigest()}")
@@ -219,32 +277,22 @@ def checksums_of_pack(pack: DataFrame) -> Sequence[SourceFile]:
     return SourceFiles(SourceFiles(table.set_column(table.column_names.index("path"), "path", paths).select(COLUMNS.names)).ordered)
 
 
-def lister(path: str) -> files.FolderLister:
-    """Lists folders on the file system of a path in Spark's tasks."""
-    return partial(_list_in_tasks, path)
-
-
-def _list_in_tasks(path: str, folders: list[str]) -> list[FileInfo] | None:
-    """The entries at any depth below the folders, listed in Spark's tasks; None if there is no session yet."""
+def find_in_tasks(search: Search, folders: list[str]) -> pa.Table | None:
+    """The files of a search at any depth below the folders, found by Spark's tasks; None if there is no session yet."""
     spark = SparkSession.getActiveSession()
     if spark is None:
         return None
     tasks = min(len(folders), TASKS_PER_CORE * spark.sparkContext.defaultParallelism)
-    work = [(path, folders[number::tasks]) for number in range(tasks)]
-    table = distribute(spark, work, _list_folders, "path string, is_file boolean, bytes long, modified long").toArrow()
-    kinds = {True: FileType.File, False: FileType.Directory}
-    columns = (table[name].to_pylist() for name in ("path", "is_file", "bytes", "modified"))
-    return [FileInfo(name, kinds[is_file], size=size, mtime_ns=time) for name, is_file, size, time in zip(*columns, strict=True)]
+    work = [folders[number::tasks] for number in range(tasks)]
+    rows = distribute(spark, work, partial(_find_below, search), "path string, bytes long, modified long, folders string")
+    return rows.toArrow().cast(FOUND_COLUMNS)
 
 
-def _list_folders(work: tuple[str, list[str]]) -> Iterator[pa.RecordBatch]:
-    path, folders = work
-    filesystem, _ = locate(path)
-    with file_errors(path):
+def _find_below(search: Search, folders: list[str]) -> Iterator[pa.RecordBatch]:
+    filesystem, _ = locate(search.path)
+    with file_errors(search.path):
         for folder in folders:
-            entries = filesystem.get_file_info(FileSelector(folder, allow_not_found=True, recursive=True))
-            for start in range(0, len(entries), LISTED_AT_ONCE):
-                batch = entries[start : start + LISTED_AT_ONCE]
-                columns = {"path": [entry.path for entry in batch], "is_file": [entry.is_file for entry in batch]}
-                columns |= {"bytes": [entry.size for entry in batch], "modified": [entry.mtime_ns for entry in batch]}
-                yield pa.RecordBatch.from_pydict(columns, _ENTRIES)
+            listed = filesystem.get_file_info(FileSelector(folder, allow_not_found=True, recursive=True))
+            found = pa.Table.from_batches(search.select(listed), FOUND_COLUMNS)
+            search.check_links(listed, found)
+            yield from found.cast(_FOUND).to_batches()

@@ -6,24 +6,30 @@ an installed Python package. Globs are more than Spark's own readers know. Names
 
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
-from itertools import chain
+from itertools import chain, pairwise
 from pathlib import Path
 
 import bracex
-from pyarrow.fs import FileInfo, FileSelector, FileSystem, FileType, LocalFileSystem
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow.fs import FileInfo, FileSelector, FileSystem, FileType
 from wcmatch import glob
 from wcmatch.glob import WcMatcher
 
 from pipelines.data.sources.files.content import PACKAGE, file_errors, inside_package, is_splittable, locate, package_folder
+from pipelines.data.sources.files.listing import COLUMNS, File, Files, Range, distinct, in_columns
 from pipelines.errors import SourceError
 
 MOST_GLOBS = 1_000
 MANY_ENTRIES = 100_000
 """Files and folders that one process lists sooner than Spark starts a job."""
+SELECTED_AT_ONCE = 50_000
+"""Entries of a batch."""
 LISTING_THREADS = 16
 """Listings at once, of which each waits for a store."""
 _WILDCARD = re.compile(r"[*?\[{]")
@@ -34,8 +40,10 @@ OPEN_BYTES = 32 * 2**10
 """The cost of opening a file, in bytes."""
 
 
-FolderLister = Callable[[list[str]], list[FileInfo] | None]
-"""Lists what lies at any depth below folders, elsewhere than in this process; None if nobody does it now."""
+FolderLister = Callable[[list[str]], bool]
+"""Takes over the listing of what lies at any depth below folders; False if nobody does it now."""
+Finder = Callable[["Search", list[str]], pa.Table | None]
+"""Finds the files of a search at any depth below folders, elsewhere than in this process; None if nobody does it now."""
 
 
 def is_glob(path: str) -> bool:
@@ -86,30 +94,44 @@ def _expand(pattern: str) -> list[str]:
         raise SourceError(f"{pattern}: its braces stand for more than {MOST_GLOBS:,} globs; use * in their place") from error
 
 
-@dataclass(frozen=True, slots=True)
-class File:
-    """A file as it was found. `content.open_file` opens it on any machine."""
+@dataclass(frozen=True)
+class Search:
+    """What is looked for below a folder, on any machine: it travels to tasks."""
 
     path: str
-    """Absolute, or a URI."""
-    bytes: int
-    modified: str
-    """Modification time according to the file system; empty if it has none."""
-    folders: str = ""
-    """Those folders `column=value` that it lies in, below the table's path or below a folder that the path's glob matches."""
+    """As the config has it."""
+    inner: str
+    """The path on its file system."""
+    is_folder: bool
 
+    @property
+    def root(self) -> str:
+        return self.inner if self.is_folder else glob_root(self.inner)
 
-@dataclass(frozen=True)
-class Range:
-    """The lines that begin in bytes [start, stop) of a file."""
+    def select(self, listed: Sequence[FileInfo]) -> Iterator[pa.RecordBatch]:
+        """The files among entries below the root that the path means, with the columns of `listing`."""
+        matching, exact = (None, None) if self.is_folder else (matcher(self.inner), matcher(self.inner, below=False))
+        for start in range(0, len(listed), SELECTED_AT_ONCE):
+            rows = [
+                (_name(self.path, self.inner, entry.path), entry.size or 0, entry.mtime, _folders(entry.path, self.root, exact))
+                for entry in listed[start : start + SELECTED_AT_ONCE]
+                if entry.is_file and (matching is None or matching.match(entry.path)) and not _is_hidden(entry.path.removeprefix(self.root))
+            ]
+            columns = zip(*rows, strict=True) if rows else [()] * len(COLUMNS)
+            yield pa.record_batch([pa.array(values, field.type) for values, field in zip(columns, COLUMNS, strict=True)], schema=COLUMNS)
 
-    file: File
-    start: int
-    stop: int
+    def check_links(self, listed: Iterable[FileInfo], found: pa.Table) -> None:
+        """Raises SourceError for a link to a folder that contains it, by which files would be found repeatedly."""
+        if "://" in self.path and not self.path.startswith("file:"):
+            return
+        for link in (entry.path for entry in listed if entry.type == FileType.Directory and os.path.islink(entry.path)):
+            leads_back = any(os.path.samefile(link, above) for above in Path(link).parents)
+            if leads_back and pc.any(pc.starts_with(found["path"], f"{link}/")).as_py():
+                raise SourceError(f"{link}: leads back to a folder that it lies in; remove the link, or name paths that leave it out")
 
 
 def list_tree(filesystem: FileSystem, folder: str, list_folders: FolderLister | None = None) -> list[FileInfo]:
-    """All that lies below a folder; nothing if it does not exist. Large trees are listed by `list_folders`.
+    """All that lies below a folder, but for what `list_folders` takes over of large trees; nothing if it does not exist.
 
     The upper levels are listed until there are as many folders as threads, each of which lists one folder at any depth."""
     with ThreadPoolExecutor(LISTING_THREADS, thread_name_prefix="list") as pool:
@@ -125,22 +147,21 @@ def list_tree(filesystem: FileSystem, folder: str, list_folders: FolderLister | 
             listed += level
             folders = [entry.path for entry in level if entry.type == FileType.Directory]
         while folders:
-            if len(listed) >= MANY_ENTRIES and list_folders is not None and (below := list_folders(folders)) is not None:
-                return listed + below
+            if len(listed) >= MANY_ENTRIES and list_folders is not None and list_folders(folders):
+                return listed
             listed += list_all(folders[:LISTING_THREADS], recursive=True)
             folders = folders[LISTING_THREADS:]
         return listed
 
 
-def find(path: str | tuple[str, ...], list_folders: Callable[[str], FolderLister] | None = None) -> list[File]:
-    """All files of a table's path or paths, sorted and distinct. `list_folders` gives the lister of large trees on the file system of a
-    path. Raises SourceError if one of the paths matches none."""
+def find(path: str | tuple[str, ...], find_elsewhere: Finder | None = None) -> Files:
+    """All files of a table's path or paths, sorted and distinct. `find_elsewhere` finds those of large trees. Raises SourceError if one of
+    the paths matches none."""
     patterns = [path] if isinstance(path, str) else path
     try:
-        files = {file.path: file for pattern in patterns for file in _find(pattern, list_folders(pattern) if list_folders else None)}
+        return distinct([_find(pattern, find_elsewhere) for pattern in patterns])
     except UnicodeDecodeError as error:
         raise SourceError(f"{path}: a file's name is not UTF-8: {error.object!r}; rename it") from error
-    return [files[name] for name in sorted(files)]
 
 
 def first_duplicate(paths: Iterable[str]) -> str:
@@ -169,13 +190,13 @@ def would_find(path: str, place: str) -> bool:
     return place.startswith(f"{root}/") and not _is_hidden(place.removeprefix(root)) and (is_folder or matcher(inner).match(place))
 
 
-def task_bytes(files: list[File], cores: int) -> int:
+def task_bytes(files: Sequence[File], cores: int) -> int:
     """Bytes that a task should read, including OPEN_BYTES for each file."""
     least, most = TASK_BYTES
-    return max(least, min(sum(file.bytes + OPEN_BYTES for file in files) // (2 * cores), most))
+    return max(least, min(int((in_columns(files).sizes + OPEN_BYTES).sum()) // (2 * cores), most))
 
 
-def ranges(files: list[File], range_bytes: int, split: bool = True) -> list[list[Range]]:
+def ranges(files: Sequence[File], range_bytes: int, split: bool = True) -> list[list[Range]]:
     """The files, cut where possible if `split`, and grouped into lists that cost about `range_bytes` each."""
     lists: list[list[Range]] = [[]]
     room = range_bytes
@@ -192,31 +213,40 @@ def ranges(files: list[File], range_bytes: int, split: bool = True) -> list[list
     return lists
 
 
-def _find(path: str, list_folders: FolderLister | None) -> list[File]:
+def whole_files(files: Sequence[File], range_bytes: int) -> list[tuple[int, pa.Array]]:
+    """Groups of consecutive files that cost about `range_bytes` each: the number of the first, and their paths."""
+    columns = in_columns(files)
+    costs = columns.sizes + OPEN_BYTES
+    groups = (np.cumsum(costs) - costs // 2) // range_bytes
+    starts = [*np.flatnonzero(np.diff(groups, prepend=-1)).tolist(), len(columns)]
+    paths = columns.table["path"].combine_chunks()
+    return [(start, paths[start:stop].take(np.arange(stop - start))) for start, stop in pairwise(starts)]
+
+
+def _find(path: str, find_elsewhere: Finder | None) -> pa.Table:
     if path.startswith(PACKAGE):
-        return _package_files(path)
+        return in_columns(_package_files(path)).table
     filesystem, inner = locate(path)
+    elsewhere: list[pa.Table] = []
+
+    def take_over(folders: list[str]) -> bool:
+        found = find_elsewhere(search, folders) if find_elsewhere else None
+        elsewhere.extend([] if found is None else [found])
+        return found is not None
+
     with file_errors(path):
         at = filesystem.get_file_info(inner)
         if at.type == FileType.File:
-            return [_file(path, inner, at)]
+            return in_columns([File(_name(path, inner, at.path), at.size or 0, at.mtime.isoformat() if at.mtime else "")]).table
         if at.type == FileType.NotFound and not is_glob(inner):
             raise SourceError(f"{path}: no such file; give a path that exists")
-        is_folder = at.type == FileType.Directory
-        root = inner if is_folder else glob_root(inner)
-        below = list_tree(filesystem, inner, list_folders) if is_folder else entries(filesystem, inner, list_folders)
-    matching = matcher("**" if is_folder else inner)
-    files = [entry for entry in below if entry.is_file and matching.match(entry.path) and not _is_hidden(entry.path.removeprefix(root))]
-    if not files:
-        raise SourceError(f"{path}: {'no file in this folder' if is_folder else 'no such file'}; give a path that exists")
-    if isinstance(filesystem, LocalFileSystem):
-        links = [entry.path for entry in below if entry.type == FileType.Directory and os.path.islink(entry.path)]
-        for link in links:  # to a folder that contains it, by which files would be found repeatedly
-            leads_back = any(os.path.samefile(link, above) for above in Path(link).parents)
-            if leads_back and any(entry.path.startswith(f"{link}/") for entry in files):
-                raise SourceError(f"{link}: leads back to a folder that it lies in; remove the link, or name paths that leave it out")
-    exact = None if is_folder else matcher(inner, below=False)
-    return [_file(path, inner, entry, _folders(entry.path, root, exact)) for entry in files]
+        search = Search(path, inner, at.type == FileType.Directory)
+        listed = list_tree(filesystem, inner, take_over) if search.is_folder else entries(filesystem, inner, take_over)
+    found = pa.concat_tables([pa.Table.from_batches(search.select(listed), COLUMNS), *elsewhere])
+    if not len(found):
+        raise SourceError(f"{path}: {'no file in this folder' if search.is_folder else 'no such file'}; give a path that exists")
+    search.check_links(listed, found)
+    return found
 
 
 def _package_files(path: str) -> list[File]:
@@ -248,14 +278,12 @@ def _folders(place: str, root: str, exact: WcMatcher[str] | None) -> str:
     return "/".join(part for part in inside if "=" in part)
 
 
-def _file(path: str, inner: str, entry: FileInfo, folders: str = "") -> File:
-    """A file with a path that `locate` resolves on any machine."""
+def _name(path: str, inner: str, place: str) -> str:
+    """The path of a file that `locate` resolves on any machine, from its place on the file system of a table's path."""
     scheme, separator, location = path.partition("://")
-    settings = location.partition("?")
     if not separator or scheme == "file":
-        name = entry.path
-    else:
-        authority = settings[0].partition("/")[0]
-        prefix = inner.removesuffix(settings[0].partition("/")[2])
-        name = f"{scheme}://{authority}/{entry.path.removeprefix(prefix)}{settings[1]}{settings[2]}"
-    return File(name, entry.size or 0, entry.mtime.isoformat() if entry.mtime else "", folders)
+        return place
+    settings = location.partition("?")
+    authority = settings[0].partition("/")[0]
+    prefix = inner.removesuffix(settings[0].partition("/")[2])
+    return f"{scheme}://{authority}/{place.removeprefix(prefix)}{settings[1]}{settings[2]}"

@@ -10,7 +10,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, IntegerType, StringType, StructField, StructType
 
-from pipelines.data.sources.files.files import File, Range
+from pipelines.data.sources.files.listing import File, Range
 from pipelines.data.sources.spark_sql import quote_name
 from pipelines.data.sources.text.parsed import RANGE
 from pipelines.data.sources.text.type_checks import is_number, number, pattern

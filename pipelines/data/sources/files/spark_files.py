@@ -13,8 +13,8 @@ from pipelines.config.source.source import Table
 from pipelines.config.source.table_settings import spark_options
 from pipelines.data.sources.base import NoIncrementError, Rows
 from pipelines.data.sources.files.file_table import PACKED_CHECKSUM, FileTable, checksums_of_pack, pack_rows
-from pipelines.data.sources.files.files import File
 from pipelines.data.sources.files.folder_columns import folder_values
+from pipelines.data.sources.files.listing import File
 from pipelines.data.sources.text.parsed import Options
 from pipelines.data.versions.raw_inputs import SourceFile
 from pipelines.errors import SourceError
@@ -30,7 +30,7 @@ class SparkFiles(FileTable[Table]):
     base_path: str = ""
     """The folder below which folders of such files make columns."""
 
-    def only(self, chosen: list[File]) -> Self:
+    def only(self, chosen: Sequence[File]) -> Self:
         part = super().only(chosen)
         part.load_paths, part.base_path = tuple(literal_path(file.path) for file in chosen), _base_path(chosen)
         return part
@@ -61,7 +61,7 @@ def literal_path(path: str) -> str:
     return re.sub(r"([][*?{}\\,])", r"\\\1", path)
 
 
-def _base_path(chosen: list[File]) -> str:
+def _base_path(chosen: Sequence[File]) -> str:
     """The folder above those that make columns; empty if none do. Raises NoIncrementError if there are several."""
     bases = {file.path.partition(f"/{file.folders.partition('/')[0]}/")[0] for file in chosen if file.folders}
     if len(bases) > 1:
@@ -90,7 +90,7 @@ class BinaryFile(SparkFiles):
     def read_checksums(self, spark: SparkSession) -> Sequence[SourceFile]:
         return checksums_of_pack(self._pack(spark))
 
-    def only(self, chosen: list[File]) -> Self:
+    def only(self, chosen: Sequence[File]) -> Self:
         part = super().only(chosen)
         part.packed_rows = None
         return part

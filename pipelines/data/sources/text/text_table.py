@@ -24,8 +24,9 @@ from pipelines.data.sources.base import Rows, distribute, merge_batches
 from pipelines.data.sources.files import files
 from pipelines.data.sources.files.content import PARQUET, binary_format, decompress, lines
 from pipelines.data.sources.files.file_table import PACKED_NUMBER, FileTable, checksums_of_pack, is_pack_worthwhile, pack_files
-from pipelines.data.sources.files.files import File, Range, has_folders
+from pipelines.data.sources.files.files import has_folders
 from pipelines.data.sources.files.folder_columns import check_values, folder_columns, join_folder_columns, resolve_types
+from pipelines.data.sources.files.listing import File, Range, WholeFiles
 from pipelines.data.sources.spark_sql import quote_name
 from pipelines.data.sources.text.parsed import (
     FILE,
@@ -109,7 +110,7 @@ class TextTable(FileTable[Table]):
     def read_checksums(self, spark: SparkSession) -> Sequence[SourceFile]:
         return checksums_of_pack(self._pack(spark)) if self.is_packed else super().read_checksums(spark)
 
-    def only(self, chosen: list[File]) -> Self:
+    def only(self, chosen: Sequence[File]) -> Self:
         part = super().only(chosen)
         part.packed_rows, part.is_packed = None, is_pack_worthwhile(chosen)
         return part
@@ -137,14 +138,14 @@ class TextTable(FileTable[Table]):
         key_columns = [parsed[name] for name in KEY_COLUMNS[1:]] if self.examiner else []
         return parsed.select(*[value.alias(name) for name, value in values.items()], *file, problem.alias(PROBLEM), *origin, *key_columns)
 
-    def records(self, spark: SparkSession) -> tuple[DataFrame, tuple[Range, ...]]:
+    def records(self, spark: SparkSession) -> tuple[DataFrame, Sequence[Range]]:
         """Records with PROBLEM, LINE and RANGE, in tasks with equal shares of the bytes, and the ranges that RANGE numbers."""
         dialect, examiner = self.dialect(), partial(examine, self.examiner, self.looks)
         with_names = bool(self.settings.file_column)
         looks = [f"{name} boolean" for name in self.looks]
         columns = ", ".join([_RECORDS, *([KEY_TYPES] if self.examiner else []), *looks, *([f"{FILE} string"] if with_names else [])])
         if self.is_packed:
-            ranges = tuple(Range(file, 0, file.bytes) for file in self.files)
+            ranges: Sequence[Range] = WholeFiles(self.files)
         else:
             self.check_text()
             tasks = files.ranges(self.files, files.task_bytes(self.files, spark.sparkContext.defaultParallelism), split=dialect.splits)
