@@ -38,7 +38,8 @@ def find_parent(config: Config, name: str) -> Version | None:
     """The version to start from; None if it is the previous one, and none was made from this config, as in a first night. Raises
     DatasetError if a named version is not there, or if it is of another pipeline."""
     if name == PREVIOUS:
-        return open_version(config.dataset.path, config.data_identity) if _has_version(config) else None
+        previous = _previous_version(config)
+        return open_version(f"{config.dataset.path}/{previous}") if previous else None
     parent = open_version(f"{config.dataset.path}/{name}")
     if parent.manifest.identity != config.data_identity:
         raise DatasetError(
@@ -48,12 +49,12 @@ def find_parent(config: Config, name: str) -> Version | None:
     return parent
 
 
-def _has_version(config: Config) -> bool:
-    """Whether a version was made from this config in the present format."""
+def _previous_version(config: Config) -> str:
+    """The version that was made or confirmed last from this config in the present format; empty if there is none."""
     try:
-        return any(manifest.identity == config.data_identity for _, manifest in versions(config.dataset.path))
+        return next((manifest.version for _, manifest in versions(config.dataset.path) if manifest.identity == config.data_identity), "")
     except OutdatedError:
-        return False
+        return ""
 
 
 def plan_increment(spark: SparkSession, config: Config, tables: RawTables, parent: Version) -> Increment | None:
