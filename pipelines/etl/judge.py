@@ -14,7 +14,7 @@ from pipelines.etl.auto_features import choose_features
 from pipelines.etl.query import reads_one_table
 from pipelines.etl.refusals import check_rows_left, refuse_unexpected
 from pipelines.etl.splits import split_assignment
-from pipelines.etl.statistics.gather import RowSummary, gather
+from pipelines.etl.statistics.gather import RowSummary, count_new_rows, gather
 
 
 @dataclass(frozen=True)
@@ -34,19 +34,23 @@ def judge(rows: DataFrame, config: Config, is_deterministic: bool) -> DataFrame:
     return split_assignment.assign_split(expected, config.dataset.split)
 
 
-def judge_and_summarize(
-    rows: DataFrame, config: Config, rows_parsed: int, is_deterministic: bool, refuse_known: Callable[[DataFrame], DataFrame] | None = None
-) -> JudgedRows:
+def judge_and_summarize(rows: DataFrame, config: Config, rows_parsed: int, is_deterministic: bool) -> JudgedRows:
     """Judge the rows of the query, choose encoders for `auto`, and gather statistics in one pass over them. Rows whose keys repeat are
-    rare: only where the pass counts some, they are looked for and refused, and a second pass follows. `rows_parsed` are the tables'.
-    `refuse_known` refuses rows that an earlier version has."""
+    rare: only where the pass counts some, they are looked for and refused, and a second pass follows. `rows_parsed` are the tables'."""
     expected = _expect(rows, config, is_deterministic)
-    expected = refuse_known(expected) if refuse_known else expected
     most_rows = rows_parsed if reads_one_table(rows) else math.inf
     judged = _split_and_summarize(expected, config, rows_parsed, most_rows)
     if judged.summary.keys_repeat:
         judged = _split_and_summarize(split_assignment.refuse_repeats(expected, config.dataset.key), config, rows_parsed, most_rows)
     return judged
+
+
+def judge_new_rows(
+    rows: DataFrame, config: Config, is_deterministic: bool, refuse_repeats: Callable[[DataFrame], DataFrame]
+) -> tuple[DataFrame, RowSummary]:
+    """Judge the rows of an increment, and count them. `refuse_repeats` refuses those whose key another one has, new or not."""
+    judged = split_assignment.assign_split(refuse_repeats(_expect(rows, config, is_deterministic)), config.dataset.split)
+    return judged, count_new_rows(judged)
 
 
 def _split_and_summarize(expected: DataFrame, config: Config, rows_parsed: int, most_rows: float) -> JudgedRows:

@@ -2,7 +2,7 @@
 
 import logging
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -23,7 +23,7 @@ from pipelines.data.versions.source_files import collect_files
 from pipelines.etl.increments.inherit import check_fit, inherit, rewrite_parts
 from pipelines.etl.increments.known_keys import key_columns
 from pipelines.etl.increments.plan import Increment, check_schema, resolve_dataset
-from pipelines.etl.judge import fit_columns, judge_and_summarize
+from pipelines.etl.judge import fit_columns, judge_and_summarize, judge_new_rows
 from pipelines.etl.plan_checks import text_cast_notes
 from pipelines.etl.quarantine import sample_refused, write_malformed
 from pipelines.etl.query import run_query
@@ -33,9 +33,18 @@ from pipelines.etl.splits import split_assignment
 from pipelines.etl.splits.fold_assignment import count_rows_of_folds, divide_into_folds
 from pipelines.etl.splits.shares import compare_shares, compare_window_shares
 from pipelines.etl.statistics.gather import RowSummary
+from pipelines.etl.statistics.page_summary import add_likeness, merge_page_summaries, page_fields
 from pipelines.etl.summary import describe_version, log_notes, row_counts
 from pipelines.etl.windows import check_order, describe_left_out
-from pipelines.etl.write import RawRowSelection, WritingJob, bytes_per_split, part_numbers, splits_with_raw_rows, write_parts
+from pipelines.etl.write import (
+    RawRowSelection,
+    WritingJob,
+    bytes_per_split,
+    increment_part_bytes,
+    part_numbers,
+    splits_with_raw_rows,
+    write_parts,
+)
 from pipelines.runtime.compat.spark import query_execution
 from pipelines.spark.session import suit_columns, weigh_batches
 from pipelines.spark.stages import Stages
@@ -108,20 +117,8 @@ def make(
     with stages("fit"), source_errors(config.source):
         fitted = _keep_encoders(config, queried, increment) if increment else _fit(spark, config, queried)
     with stages("write"), source_errors(config.source):
-        dataset, rows_by_split = fitted.config.dataset, fitted.summary.rows
-        parts = part_numbers(bytes_per_split(fitted.rows, rows_by_split, fitted.encoders), dataset.part_bytes)
-        if not any(parts.values()):  # an increment may have nothing but refused rows, which some task has to keep
-            parts = {**parts, split_assignment.TRAIN: range(1)}
-        allowed = int(config.source.max_quarantined * fitted.refusable_rows) - queried.malformed.refused.total()
-        raw_rows = RawRowSelection(dataset.key, splits_with_raw_rows(rows_by_split, fitted.encoders))
-        keys = key_columns(dataset) if Encoders(fitted.encoders).packer is None else ()
-        job = WritingJob(attempt, fitted.encoders, parts, dataset.row_group_bytes, keys, allowed, raw_rows)
-        written = write_parts(fitted.rows, job)
-        rewritten = []
-        if increment and dataset.refit == "drift":
-            check_fit(increment.parent, attempt, written)
-        if increment:
-            rewritten = rewrite_parts(spark, increment.parent, increment.keys.removals, attempt, dataset.row_group_bytes)
+        fitted, written = _write(config, queried, fitted, attempt, increment)
+        rewritten = _rewrite_parts(spark, config, increment, attempt, written) if increment else []
     return _check_and_describe(config, queried, fitted, written, attempt, increment, rewritten)
 
 
@@ -170,12 +167,39 @@ def _keep_encoders(config: Config, queried: QueriedRows, increment: Increment) -
     parent = increment.parent.manifest
     check_schema(queried.rows, increment.parent)
     resolved = config.model_copy(update={"dataset": resolve_dataset(config.dataset, increment.parent)})
-    judged = judge_and_summarize(queried.rows, resolved, queried.tables.rows_parsed, not queried.warnings, increment.keys.refuse_known)
-    summary = judged.summary
+    rows, summary = judge_new_rows(queried.rows, resolved, not queried.warnings, increment.keys.refuse_repeats)
     refused, refusable_rows = queried.malformed.refused + Counter(summary.refused), queried.malformed.refused.total() + summary.query_rows
     check_quarantined(refusable_rows, refused, config.source.max_quarantined, queried.malformed.samples)
     choice = Choice(resolved.dataset, reasons=parent.auto_reasons, left_out=parent.auto_left_out)
-    return FittedRows(judged.rows, summary, dict(parent.encoders), choice, parent.shares, resolved, parent.served_query, refusable_rows)
+    return FittedRows(rows, summary, dict(parent.encoders), choice, parent.shares, resolved, parent.served_query, refusable_rows)
+
+
+def _write(
+    config: Config, queried: QueriedRows, fitted: FittedRows, attempt: Attempt, increment: Increment | None
+) -> tuple[FittedRows, Report]:
+    """Write the rows to parts or to the quarantine. An increment's rows are summed up for the page meanwhile."""
+    dataset, rows_by_split = fitted.config.dataset, fitted.summary.rows
+    split_bytes, part_bytes = bytes_per_split(fitted.rows, rows_by_split, fitted.encoders), dataset.part_bytes
+    if increment:
+        part_bytes = increment_part_bytes(split_bytes, dataset.row_group_bytes, part_bytes)
+    parts = part_numbers(split_bytes, part_bytes)
+    if not any(parts.values()):  # an increment may have nothing but refused rows, which some task has to keep
+        parts = {**parts, split_assignment.TRAIN: range(1)}
+    allowed = int(config.source.max_quarantined * fitted.refusable_rows) - queried.malformed.refused.total()
+    raw_rows = RawRowSelection(dataset.key, splits_with_raw_rows(rows_by_split, fitted.encoders))
+    keys = key_columns(dataset) if Encoders(fitted.encoders).packer is None else ()
+    rows, page = add_likeness(fitted.rows, dataset) if increment else (fitted.rows, None)
+    written = write_parts(rows, WritingJob(attempt, fitted.encoders, parts, dataset.row_group_bytes, keys, allowed, raw_rows, page))
+    if increment:
+        fitted = replace(fitted, summary=replace(fitted.summary, **page_fields(merge_page_summaries(written.page))))
+    return fitted, written
+
+
+def _rewrite_parts(spark: SparkSession, config: Config, increment: Increment, attempt: Attempt, written: Report) -> list[RewrittenPart]:
+    """Write the parts of the parent that lose rows, or that are merged, unless its encoders do not fit the rows that came."""
+    if config.dataset.refit == "drift":
+        check_fit(increment.parent, attempt, written)
+    return rewrite_parts(spark, increment.parent, increment.keys.removals, attempt, config.dataset.row_group_bytes)
 
 
 def _check_and_describe(

@@ -41,8 +41,14 @@ from pipelines.etl.splits.split_assignment import (
     assign_part,
     exact_column,
 )
+from pipelines.etl.statistics.page_summary import PageColumns, PageSummary
 from pipelines.etl.statistics.row_sample import abridge
 from pipelines.runtime import philox
+
+TASKS_OF_INCREMENT = 8
+"""Tasks that write an increment's largest split, at least, where its rows suffice. No matter of cores, since parts decide an order."""
+INCREMENT_PARTS_VERSION = 1
+"""Raise it whenever `increment_part_bytes` changes; part of the identity of an increment."""
 
 
 def sort_rows(place: np.ndarray, columns: dict[str, list[np.ndarray]]) -> tuple[dict[str, np.ndarray], np.ndarray]:
@@ -120,6 +126,8 @@ class WritingJob:
     """Rows that may be refused. A task that refuses more only counts them, since the version will fail."""
     raw_rows: RawRowSelection = field(default_factory=RawRowSelection)
     """Which rows are also kept as they are."""
+    page: PageColumns | None = None
+    """What is summed up for the data's page, of rows with ALIKE, if no pass before has done so."""
 
     @property
     def columns(self) -> tuple[TensorColumn, ...]:
@@ -128,6 +136,10 @@ class WritingJob:
     def split_index(self, number: int) -> int:
         """The index of the split of a part."""
         return next(split for split, numbers in self.parts.items() if number in numbers)
+
+    def page_summary(self, number: int) -> PageSummary | None:
+        """An empty summary of the rows of a part, if one is wanted."""
+        return self.page.summary(len(self.parts[self.split_index(number)])) if self.page else None
 
     def new_file(self, folder: str, number: int) -> str:
         """A file for a part, below the folder of the attempt with this name."""
@@ -157,11 +169,17 @@ def part_numbers(split_bytes: dict[int, int], part_bytes: int) -> dict[int, rang
     return parts
 
 
+def increment_part_bytes(split_bytes: dict[int, int], row_group_bytes: int, part_bytes: int) -> int:
+    """The size of an increment's parts. One part would be the work of one task, while a night's rows are few: they are divided among
+    TASKS_OF_INCREMENT, but no part gets less than a row group has."""
+    return min(part_bytes, max(row_group_bytes, max(split_bytes.values(), default=0) // TASKS_OF_INCREMENT))
+
+
 def write_parts(rows: DataFrame, job: WritingJob) -> Report:
     """Write every split's parts. Raises DatasetError if a file cannot be written."""
     count = sum(map(len, job.parts.values()))
     placed = assign_part(rows, job.parts).drop(SPLIT)
-    moved = placed.drop(*({ROW, CONTENT, NEWEST} - {*job.keys})).repartitionById(count, PART)
+    moved = placed.drop(*({ROW, CONTENT, NEWEST} - {*job.keys, *([ROW] if job.page else [])})).repartitionById(count, PART)
     return merge_reports(moved.mapInArrow(partial(_write_part, job), REPORT_SCHEMA).toArrow())
 
 
@@ -177,7 +195,7 @@ class _PartRows:
 
 
 def _write_part(job: WritingJob, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    encoders, report = Encoders(job.encoders), Report()
+    encoders, report, page = Encoders(job.encoders), Report(), None
     number, part = -1, _PartRows({column.name: [] for column in job.columns})
     with Quarantine(job.attempt, report, job.allowed) as quarantine:
         for batch in batches:
@@ -190,10 +208,10 @@ def _write_part(job: WritingJob, batches: Iterator[pa.RecordBatch]) -> Iterator[
             report.accepted += len(encoded_rows)
             # Copies: a view would keep the whole raw batch in memory.
             part.places.append(encoded_rows.column(PLACE).to_numpy().view(np.uint64).copy())
-            if job.keys:
-                part.keys.append(key_table(*(encoded_rows.column(name).to_numpy().copy() for name in job.keys)))
-            if job.split_index(number) in job.raw_rows.splits:
-                part.raw.append(job.raw_rows.select(encoded_rows))
+            page = page or job.page_summary(number)
+            if page:
+                page.add(encoded_rows, np.full(len(encoded_rows), job.split_index(number)))
+            _keep_side_rows(job, number, part, encoded_rows)
             for column in job.columns:
                 for chunk in encoded.column(column.name).chunks:
                     part.columns[column.name] += _documents(chunk) if encoders.packer else [to_numpy(column, chunk).copy()]
@@ -201,7 +219,17 @@ def _write_part(job: WritingJob, batches: Iterator[pa.RecordBatch]) -> Iterator[
         for column in encoders.counted if job.split_index(number) == TRAIN else ():
             report.count_classes(column.name, _count_values(part.columns[column.name], column.cardinality or 0))
         (_write_documents if encoders.packer else _write_sorted)(job, number, report, part)
+    if page:
+        report.page.append(page.summaries())
     yield report.to_batch()
+
+
+def _keep_side_rows(job: WritingJob, number: int, part: _PartRows, rows: pa.RecordBatch) -> None:
+    """Keep what stands in the files beside the part."""
+    if job.keys:
+        part.keys.append(key_table(*(rows.column(name).to_numpy().copy() for name in job.keys)))
+    if job.split_index(number) in job.raw_rows.splits:
+        part.raw.append(job.raw_rows.select(rows))
 
 
 def _write_documents(job: WritingJob, number: int, report: Report, part: _PartRows) -> None:

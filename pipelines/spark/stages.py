@@ -83,9 +83,9 @@ class Stages:
 
 def spark_stages(spark: SparkSession, spans: Spans) -> tuple[SparkStage, ...]:
     """Spark's finished stages that began within a span, in their order; none if Spark does not answer."""
-    stages = []
+    stages, first = [], min((begin for begin, _ in spans.values()), default=0.0)
     with suppress(Py4JError, OSError):
-        for began, numbers in finished_stages(spark):
+        for began, numbers in finished_stages(spark, since=first):
             stage = next((name for name, (begin, end) in spans.items() if begin <= began <= end), None)
             if stage is not None:
                 seconds = {name: round(value, 3) for name, value in numbers.items() if name.endswith("seconds")}

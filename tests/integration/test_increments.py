@@ -2,6 +2,7 @@
 
 import json
 import logging
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,14 @@ from stores import new_store
 
 from pipelines.config import Config, parse
 from pipelines.data.loader.reader import Reader
+from pipelines.data.versions.data_profile import Survey
 from pipelines.data.versions.manifest import Manifest
 from pipelines.data.versions.raw_inputs import read_raw_rows
 from pipelines.data.versions.row_keys import read_keys
 from pipelines.data.versions.versions import open_version, read_column
 from pipelines.errors import ConfigError, DatasetError, SourceError
 from pipelines.etl.run import run
+from pipelines.etl.write import increment_part_bytes
 from pipelines.serving.registry import gates
 
 RANDOM = np.random.default_rng(3)
@@ -122,6 +125,32 @@ def test_the_set_digest_is_that_of_an_etl_in_full_with_the_same_encoders(tmp_pat
     full = run(settings)
     assert full.parent == "" and full.version != grown.version and full.digest != grown.digest
     assert set_digests(full) == set_digests(grown) and len(set(set_digests(full).values())) == 3
+
+
+def test_the_page_of_an_increment_shows_the_rows_that_came(tmp_path: Path, uri: str, spark: SparkSession) -> None:
+    settings, surveys = config(tmp_path, uri), list[Survey]()
+
+    def page(survey: Survey) -> dict[str, str]:
+        surveys.append(survey)
+        return {}
+
+    arrive(tmp_path, 0)
+    run(settings)
+    plans = arrive(tmp_path, 1)["plan"].to_pylist()
+    run(settings, page, parent_name="previous")
+    (survey,) = surveys
+    sampled = pa.concat_tables(survey.samples.values())
+    assert sorted(sampled["id"].to_pylist()) == list(range(DAY, 2 * DAY)) and survey.contents.sum() == DAY
+    counted = survey.counts["plan"]
+    assert dict(zip(counted.values, counted.rows.sum(axis=1).tolist(), strict=True)) == Counter(plans)
+
+
+def test_an_increment_is_divided_among_tasks_where_its_rows_suffice() -> None:
+    row_group, part = 16 * 2**20, 256 * 2**20
+    assert increment_part_bytes({0: 10 * row_group, 1: row_group}, row_group, part) == 10 * row_group // 8
+    assert increment_part_bytes({0: 100, 1: 10}, row_group, part) == row_group
+    assert increment_part_bytes({0: 100 * part}, row_group, part) == increment_part_bytes({0: part * 8}, row_group, part) == part
+    assert increment_part_bytes({}, row_group, 100) == 100
 
 
 def test_without_new_rows_the_parent_is_up_to_date(tmp_path: Path, uri: str, spark: SparkSession) -> None:

@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from typing import Any
 from uuid import uuid4
 
 import pyarrow as pa
@@ -76,6 +77,8 @@ class Report:
     """Rows expected in the parts: the same number, or the number of windows that documents are cut into."""
     class_counts: dict[str, list[int]] = field(default_factory=dict)
     """By column, how often each class stands in the encoded values of the training split."""
+    page: list[dict[str, Any]] = field(default_factory=list)
+    """What the data's page shows of the rows that each task wrote, if no earlier pass has summed that up."""
 
     def count_classes(self, column: str, counts: Sequence[int]) -> None:
         earlier = self.class_counts.get(column, [0] * len(counts))
@@ -94,6 +97,7 @@ class Report:
             self.row_groups = join_row_groups([collect_row_groups(groups) for groups in (self.row_groups, other.row_groups)])
         self.quarantine.update(other.quarantine)  # unlike +=, which looks at all files again for each task
         self.side_files += other.side_files
+        self.page += other.page
         for split, total in other.row_sums.items():
             self.add_rows(split, total)
         self.superseded += other.superseded

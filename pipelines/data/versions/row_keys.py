@@ -24,6 +24,8 @@ COLUMNS = ("row", "content", "newest")
 """All int64: the hash of the key, the hash of all columns of the query before they were encoded, and, where `dataset.newest` is set, how
 new the row is."""
 _SPARK_SEED = 42
+_LOW_BITS = 22
+"""Of a hash, looked up in a table that the processor's cache holds. That rules out most hashes in a tenth of the time of a search."""
 
 
 def key_table(*columns: np.ndarray) -> pa.Table:
@@ -60,10 +62,13 @@ def find_rows(
 ) -> Iterator[tuple[str, np.ndarray, pa.Table]]:
     """Each part of the row groups, with the places of its rows whose keys have one of the `searched` hashes, int64 and ascending, and the
     keys of these rows. Raises as `read_keys` does."""
+    low_bits = np.zeros(2**_LOW_BITS, bool)
+    low_bits[searched & (len(low_bits) - 1)] = True
     for part, keys in read_keys(filesystem, root, groups):
         hashes = keys["row"].to_numpy()
-        nearest = np.minimum(np.searchsorted(searched, hashes), len(searched) - 1)
-        places = np.flatnonzero(searched[nearest] == hashes)
+        likely = np.flatnonzero(low_bits[hashes & (len(low_bits) - 1)])
+        nearest = np.minimum(np.searchsorted(searched, hashes[likely]), len(searched) - 1)
+        places = likely[searched[nearest] == hashes[likely]]
         yield part, places, keys.take(pa.array(places))
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 
 import numpy as np
 import pyarrow as pa
@@ -13,16 +14,17 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.config.dataset.dataset import Dataset
-from pipelines.data.features import Encoders
 from pipelines.data.sources.base import distribute
 from pipelines.data.versions.parts import RowGroup
 from pipelines.data.versions.rewrite import Removal
 from pipelines.data.versions.row_keys import COLUMNS, find_rows
 from pipelines.data.versions.versions import Version
 from pipelines.etl.refusals import SUPERSEDED, accepted_rows, refuse
-from pipelines.etl.splits.split_assignment import CONTENT, NEWEST, ROW, exact_column, repeat_reason
+from pipelines.etl.splits.split_assignment import CONTENT, NEWEST, ROW, exact_column, refuse_repeats, repeat_reason
 
 _LOSES = "__loses"
+ROWS_PER_TASK = 4_000_000
+"""Keys that a task reads, at least: the small parts of many nights would cost more for their tasks than for their keys."""
 
 
 @dataclass
@@ -34,16 +36,21 @@ class KeyComparison:
     removals: list[Removal] = field(default_factory=list)
     """Rows of the parent that new rows replace."""
 
-    def refuse_known(self, rows: DataFrame) -> DataFrame:
-        """Refuse new rows that lose against the parent's, and find the parent's rows that lose against new ones. As in an ETL in full, the
-        newer one stays, or else the one whose content has the smaller hash."""
-        if not self.key or Encoders(self.parent.manifest.encoders).packer is not None:
+    def refuse_repeats(self, rows: DataFrame) -> DataFrame:
+        """Refuse new rows that lose against the parent's or against other new ones, and find the parent's rows that lose against new ones.
+        Most nights have neither, so only the columns of the key are read to find out."""
+        if not self.key:
             return rows
+        hashes = accepted_rows(rows).select(ROW).toArrow()[ROW].to_numpy()
+        different = np.unique(hashes)
+        known_rows = _known_keys(rows.sparkSession, different, self.parent)
+        rows = self._refuse_known(rows, known_rows) if len(known_rows) else rows
+        return refuse_repeats(rows, self.key) if len(different) < len(hashes) else rows
+
+    def _refuse_known(self, rows: DataFrame, known_rows: pa.Table) -> DataFrame:
+        """Refuse new rows that lose against the parent's. The newer one stays, or else the one whose content has the smaller hash."""
         columns = [name for name in (ROW, CONTENT, NEWEST) if name in rows.columns]
         new = _first_of_each_key(accepted_rows(rows).select(*columns).toArrow().rename_columns(list(COLUMNS[: len(columns)])))
-        known_rows = _known_keys(rows.sparkSession, new["row"].to_numpy(), self.parent)
-        if not len(known_rows):
-            return rows
         joined = known_rows.join(new, "row", right_suffix="_new", join_type="left outer")
         new_wins = pa.array(_new_wins(joined))
         self.removals = _removals(self.parent, joined.filter(new_wins))
@@ -73,16 +80,17 @@ def _new_wins(joined: pa.Table) -> np.ndarray:
     return np.asarray(wins)
 
 
-def _known_keys(spark: SparkSession, rows: np.ndarray, parent: Version) -> pa.Table:
-    """The keys of the parent that are among `rows`, an int64 array of hashes, with their part and their place in it."""
-    new_hashes = spark.sparkContext.broadcast(np.unique(rows))
-    find = partial(_find_keys, new_hashes, parent.filesystem, parent.root)
-    work = list(parent.groups_by_part().values()) if len(rows) else []
+def _known_keys(spark: SparkSession, hashes: np.ndarray, parent: Version) -> pa.Table:
+    """The keys of the parent that are among `hashes`, int64 and ascending, with their part and their place in it."""
+    find = partial(_find_keys, spark.sparkContext.broadcast(hashes), parent.filesystem, parent.root)
+    parts = list(parent.groups_by_part().values()) if len(hashes) else []
+    tasks = max(spark.sparkContext.defaultParallelism, int(parent.row_groups.stored_rows.sum()) // ROWS_PER_TASK)
+    work = [list(chain.from_iterable(parts[number::tasks])) for number in range(min(tasks, len(parts)))]
     columns = f"{', '.join(f'{name} long' for name in COLUMNS)}, part string, place long"
     return distribute(spark, work, find, columns).toArrow()
 
 
-def _find_keys(new_hashes: Broadcast, filesystem: FileSystem, root: str, groups: tuple[RowGroup, ...]) -> Iterator[pa.RecordBatch]:
+def _find_keys(new_hashes: Broadcast, filesystem: FileSystem, root: str, groups: list[RowGroup]) -> Iterator[pa.RecordBatch]:
     for part, places, chosen in find_rows(filesystem, root, groups, new_hashes.value):
         newest = chosen["newest"] if "newest" in chosen.column_names else pa.nulls(len(chosen), pa.int64())
         columns = [chosen["row"], chosen["content"], newest, pa.repeat(part, len(chosen)), pa.array(places)]

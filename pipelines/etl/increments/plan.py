@@ -13,7 +13,7 @@ from pipelines.data.sources.base import NoIncrementError, RawTable, RawTables
 from pipelines.data.versions.raw_inputs import Sources
 from pipelines.data.versions.row_keys import has_keys
 from pipelines.data.versions.schema import schema_from_text
-from pipelines.data.versions.versions import Version, open_named_version, open_version, versions
+from pipelines.data.versions.versions import Version, open_named_version, versions
 from pipelines.errors import DatasetError, OutdatedError, SourceError
 from pipelines.etl.identity import version_name
 from pipelines.etl.increments.known_keys import KeyComparison
@@ -39,7 +39,8 @@ def find_parent(config: Config, name: str) -> Version | None:
     """The version to start from; None if it is the previous one, and none was made from this config, as in a first night. Raises
     DatasetError if a named version is not there, or if it is of another pipeline."""
     if name == PREVIOUS:
-        return open_version(config.dataset.path, config.data_identity) if _has_version(config) else None
+        previous = _previous_version(config)
+        return open_named_version(config.dataset.path, previous) if previous else None
     parent = open_named_version(config.dataset.path, name)
     if parent.manifest.identity != config.data_identity:
         raise DatasetError(
@@ -49,12 +50,13 @@ def find_parent(config: Config, name: str) -> Version | None:
     return parent
 
 
-def _has_version(config: Config) -> bool:
-    """Whether a version was made from this config in the present format."""
+def _previous_version(config: Config) -> str:
+    """The folder of the version that was made or confirmed last from this config in the present format; empty if there is none."""
     try:
-        return any(manifest.identity == config.data_identity for _, manifest in versions(config.dataset.path))
+        roots = (root for root, manifest in versions(config.dataset.path) if manifest.identity == config.data_identity)
+        return next(roots, "").rpartition("/")[2]
     except OutdatedError:
-        return False
+        return ""
 
 
 def plan_increment(spark: SparkSession, config: Config, tables: RawTables, parent: Version) -> Increment | None:

@@ -1,6 +1,7 @@
 """Gathers statistics of all rows: what the tasks return becomes one summary on the driver."""
 
 import math
+from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,7 +18,7 @@ from pipelines.config.dataset.dataset import Dataset
 from pipelines.config.features.categories import SequenceSettings, TermsSettings, VocabularySettings
 from pipelines.data.features import needs
 from pipelines.data.features.base import COUNTS, MOMENTS
-from pipelines.data.features.raw import is_category, is_number, is_text
+from pipelines.data.features.raw import is_number, is_text
 from pipelines.data.features.statistics import COUNTS_SCHEMA, Statistics, statistics_from_summary
 from pipelines.data.features.text_pieces import term_rule
 from pipelines.data.sources.spark_sql import quote_name
@@ -25,7 +26,8 @@ from pipelines.data.versions.data_profile import TEXT_LENGTH, ValueCounts
 from pipelines.data.versions.manifest import SPLITS
 from pipelines.etl.refusals import REASON, SUPERSEDED
 from pipelines.etl.splits.split_assignment import ALIKE, ROW, SPLIT, raw_schema
-from pipelines.etl.statistics import leakage, partition, row_sample, value_counts
+from pipelines.etl.statistics import partition
+from pipelines.etl.statistics.page_summary import hash_features, is_unchanged, page_fields
 
 # Up to this many counts are summed by the driver, without a shuffle; more are summed by Spark.
 COUNTS_ON_DRIVER = 2_000_000
@@ -98,10 +100,7 @@ def gather(rows: DataFrame, dataset: Dataset, missing_in: Collection[str] = (), 
     }
     # A DataFrame without partitions gives no summary.
     by_split = dict(enumerate(summaries.get(SPLIT, [0] * len(SPLITS))))
-    samples = row_sample.rows_by_split(summaries.get(ROW, ""))
-    contents = {"contents": leakage.content_rows(summaries[ALIKE])} if ALIKE in summaries else {}
     train_statistics = {column: statistics[column] for column in statistics if COUNTS in column_needs[column]}
-    values = value_counts.value_counts(summaries.get(partition.VALUES, {}), train_statistics)
     refused = dict(summaries.get(REASON, {}))
     superseded = refused.pop(SUPERSEDED, 0)
     missing = dict(zip(missing_in, summaries[partition.MISSING], strict=True)) if summaries.get(partition.MISSING) else {}
@@ -110,13 +109,24 @@ def gather(rows: DataFrame, dataset: Dataset, missing_in: Collection[str] = (), 
         refused,
         statistics,
         schema,
-        samples,
-        **contents,
-        values=values,
+        **page_fields(summaries, train_statistics),
         missing=missing,
         superseded=superseded,
         keys_repeat=keys_repeat,
     )
+
+
+def count_new_rows(rows: DataFrame) -> RowSummary:
+    """Count the rows of an increment, which keeps the encoders of its parent, so that no statistics are needed."""
+    counts = rows.groupBy(SPLIT, REASON).count().collect()
+    refused = Counter[str]()
+    for row in counts:
+        if row[REASON] is not None:
+            refused[row[REASON]] += row["count"]
+    accepted = {row[SPLIT]: row["count"] for row in counts if row[REASON] is None}
+    superseded = refused.pop(SUPERSEDED, 0)
+    by_split = {split: accepted.get(split, 0) for split in range(len(SPLITS))}
+    return RowSummary(by_split, dict(refused), {}, raw_schema(rows), superseded=superseded)
 
 
 def _collect(task_results: DataFrame, dataset: Dataset, most: int) -> Collected:
@@ -140,24 +150,17 @@ def _collect_in_one_job(task_results: DataFrame, dataset: Dataset, most: int) ->
 
 def _select_columns(rows: DataFrame, dataset: Dataset, schema: pa.Schema, column_needs: partition.Needs) -> tuple[DataFrame, list[str]]:
     """The columns that the pass reads, and the names of those that `leakage` hashes in Python; Spark hashes the others."""
-    is_hashed_here = {column: _is_unchanged(schema.field(column).type, column_needs[column]) for column in leakage.feature_columns(dataset)}
-    spark_hash = leakage.spark_hash_sql(rows, [column for column, is_unchanged in is_hashed_here.items() if not is_unchanged])
+    spark_hash, hashed_columns = hash_features(rows, dataset, schema, column_needs)
     columns = []
     for column, needed in column_needs.items():
         name, kind = quote_name(column), schema.field(column).type
-        if needed or _is_unchanged(kind, needed):
+        if needed or is_unchanged(kind, needed):
             columns.append(name)
         elif is_text(kind):  # what the sample keeps, since no statistic needs the rest
             columns.append(f"substring({name}, 1, {TEXT_LENGTH}) AS {name}")
         else:  # of bytes and nested values, whether they are NULL
             columns.append(f"CASE WHEN {name} IS NOT NULL THEN true END AS {name}")
-    pass_rows = rows.selectExpr(SPLIT, ROW, REASON, f"{spark_hash} AS {ALIKE}", *columns)
-    return pass_rows, [column for column, is_unchanged in is_hashed_here.items() if is_unchanged]
-
-
-def _is_unchanged(kind: pa.DataType, needed: frozenset[str]) -> bool:
-    """Whether the pass reads all of a value: of a number, or of a category that a statistic needs."""
-    return is_category(kind) and (bool(needed) or not is_text(kind))
+    return rows.selectExpr(SPLIT, ROW, REASON, f"{spark_hash} AS {ALIKE}", *columns), hashed_columns
 
 
 def _sum_counts(task_results: DataFrame, number_of_counts: int, most: int) -> tuple[pa.Table, dict[str, int]]:

@@ -8,7 +8,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -23,15 +23,13 @@ from pipelines.data.features.text_pieces import term_rule
 from pipelines.data.versions.manifest import SPLITS
 from pipelines.etl.refusals import REASON
 from pipelines.etl.splits.split_assignment import ALIKE, ROW, SPLIT, TRAIN
-from pipelines.etl.statistics import leakage, row_sample, value_counts
+from pipelines.etl.statistics.page_summary import COMBINERS, VALUES, PageSummary
 
 Needs = dict[str, frozenset[str]]
 
 # Tasks return the count of a value, a column's summary as JSON with the number of its counts, or the hashes of a bucket of keys.
 GATHERED = "column string, value string, count bigint, summary string, hashes binary"
 _NAMES = ["column", "value", "count", "summary", "hashes"]
-VALUES = "__values"
-"""The name of the summary of `value_counts`, which is of all columns."""
 MISSING = "__missing"
 """The name of the NULL and NaN by column."""
 # A task returns its counts and hashes after this many rows or counts of terms, which bounds the distinct values that it holds.
@@ -50,17 +48,13 @@ def summarize_partition(
     rows_counted = dict.fromkeys([SPLIT, REASON, ROW, ALIKE, VALUES, MISSING, *column_needs], 0)
     rows_by_split = np.zeros(len(SPLITS), np.int64)
     refused: Counter[str] = Counter()
-    sample = row_sample.RowSample(has_key, row_sample.rows_per_split(len(column_needs)))
-    contents, keys = leakage.ContentSample(), KeyHashes()
-    values = value_counts.ValueCounter(column_needs, {column for column, needed in column_needs.items() if COUNTS in needed})
+    counted = {column for column, needed in column_needs.items() if COUNTS in needed}
+    page, keys = PageSummary(list(column_needs), hashed_columns, has_key, counted), KeyHashes()
     rows_since_drain, missing = 0, np.zeros(len(missing_in), np.int64)
     for batch in _drop_refused(batches, refused):
         split, row = batch.column(SPLIT).to_numpy(), batch.column(ROW).to_numpy().view(np.uint64)
-        raw = {column: batch.column(column) for column in column_needs}
-        sample.add(raw, split, row)
-        contents.add(leakage.likeness(batch.column(ALIKE).to_numpy().view(np.uint64), [raw[column] for column in hashed_columns]), split)
-        values.add(raw, split)
-        missing += np.array([missing_values(raw[column]) for column in missing_in], np.int64)
+        page.add(batch, split)
+        missing += np.array([missing_values(batch.column(column)) for column in missing_in], np.int64)
         if has_key:
             keys.add(row)
         rows_by_split += np.bincount(split, minlength=len(SPLITS))
@@ -74,8 +68,7 @@ def summarize_partition(
             rows_since_drain = 0
     yield from _drain(accumulators, keys, column_needs, rows_counted)
     summaries: dict[str, Any] = {column: accumulator.summary() for column, accumulator in accumulators.items()}
-    summaries |= {SPLIT: rows_by_split.tolist(), REASON: refused, MISSING: missing.tolist()}
-    summaries |= {ROW: sample.summary(), ALIKE: contents.summary(), VALUES: values.summary()}
+    summaries |= {SPLIT: rows_by_split.tolist(), REASON: refused, MISSING: missing.tolist(), **page.summaries()}
     yield summary_batch(summaries, rows_counted)
 
 
@@ -138,13 +131,8 @@ def _combine(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _combine_pair(name: str, first: Any, second: Any) -> Any:
-    combiners: dict[str, Callable[[Any, Any], Any]] = {
-        ROW: row_sample.merge_samples,
-        ALIKE: leakage.combine_contents,
-        VALUES: value_counts.combine_counts,
-    }
-    if name in combiners:
-        return combiners[name](first, second)
+    if name in COMBINERS:
+        return COMBINERS[name](first, second)
     if name in (SPLIT, MISSING):
         return np.add(first, second).tolist()
     return Counter(first) + Counter(second) if name == REASON else combine_summaries([first, second])

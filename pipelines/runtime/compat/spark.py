@@ -107,8 +107,8 @@ def count_input_files(rows: DataFrame) -> int:
     return len(attribute(rows, "_jdf").inputFiles())
 
 
-def finished_stages(spark: SparkSession) -> Iterator[tuple[float, dict[str, Any]]]:
-    """When each finished stage began, in seconds since 1970, and its numbers.
+def finished_stages(spark: SparkSession, since: float = 0.0) -> Iterator[tuple[float, dict[str, Any]]]:
+    """When each finished stage began, in seconds since 1970, and its numbers: of those that began at `since` or later.
 
     The REST interface gives the same, but only while Spark's UI runs, which is off where it would not be private.
     """
@@ -120,6 +120,8 @@ def finished_stages(spark: SparkSession) -> Iterator[tuple[float, dict[str, Any]
     for place in range(stages.size()):
         stage = stages.apply(place)
         if stage.submissionTime().isEmpty() or stage.completionTime().isEmpty():
+            continue
+        if stage.submissionTime().get().getTime() < since * 1_000:
             continue
         began, ended = (moment.get().getTime() / 1_000 for moment in (stage.submissionTime(), stage.completionTime()))
         tasks = store.taskSummary(stage.stageId(), stage.attemptId(), halves)
