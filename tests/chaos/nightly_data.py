@@ -17,9 +17,10 @@ KINDS = {
     "nothing": 2,
     "file erased": 1,
     "file altered": 1,
+    "people erased": 2,
 }
 """What changes in a night, with the weights of their chances."""
-READ_IN_FULL = ("file erased", "file altered")
+READ_IN_FULL = ("file erased", "file altered", "people erased")
 MINIMUM_AGE = 5.0
 """Younger rows fail an expectation."""
 Row = tuple[int, float, int, bool]
@@ -37,18 +38,12 @@ class NightlyData:
     keys: int = 0
     """Keys that have come so far: the numbers below."""
     kinds_to_come: list[str] = field(default_factory=list)
+    erased_keys: set[int] = field(default_factory=set)
+    """Keys of people who asked to be forgotten. No later night brings one."""
 
     def change(self, night: int) -> str:
-        """Change the files as this night does, and return how. The first nights bring every kind once, in any order."""
-        if night == 0:
-            kind = "rows added"
-        elif night <= len(KINDS):
-            self.kinds_to_come = self.kinds_to_come or self.chance.sample(list(KINDS), len(KINDS))
-            kind = self.kinds_to_come.pop()
-        else:
-            kind = self.chance.choices(list(KINDS), list(KINDS.values()))[0]
-        if kind == "file erased" and len(self.files) < 3:
-            kind = "file altered"
+        """Change the files as this night does, and return how."""
+        kind = self._choose_kind(night)
         match kind:
             case "rows added":
                 self.add_rows(night)
@@ -65,7 +60,22 @@ class NightlyData:
             case "file altered":
                 name = self.chance.choice([name for name, rows in sorted(self.files.items()) if len(rows) > 5])
                 self._replace(name, self.files[name][1:])
+            case "people erased":
+                self._erase_people(2)
         return kind
+
+    def _choose_kind(self, night: int) -> str:
+        """How the files change in a night. The first nights bring every kind once, in any order."""
+        if night == 0:
+            return "rows added"
+        if night > len(KINDS):
+            return self._allow(self.chance.choices(list(KINDS), list(KINDS.values()))[0])
+        self.kinds_to_come = self.kinds_to_come or self.chance.sample(list(KINDS), len(KINDS))
+        return self._allow(self.kinds_to_come.pop())
+
+    def _allow(self, kind: str) -> str:
+        """The kind, or another one while there are too few files for it."""
+        return "file altered" if kind == "file erased" and len(self.files) < 3 else kind
 
     def add_rows(self, night: int) -> None:
         """Write a file with rows under new keys."""
@@ -79,6 +89,18 @@ class NightlyData:
                 newest[key] = seen_on, age
         return {key: age for key, (_, age) in newest.items()}
 
+    def _erase_people(self, count: int) -> None:
+        """Remove all rows of a few people from the files."""
+        people = set(self.chance.sample(sorted(self.expect_rows()), count))
+        self.erased_keys |= people
+        for name, rows in sorted(self.files.items()):
+            remaining = [row for row in rows if row[0] not in people]
+            if remaining != rows:
+                self._replace(name, remaining)
+
+    def _known_keys(self) -> list[int]:
+        return [key for key in range(self.keys) if key not in self.erased_keys]
+
     def _new_rows(self, night: int) -> list[Row]:
         keys = range(self.keys, self.keys + ROWS)
         self.keys += ROWS
@@ -86,12 +108,12 @@ class NightlyData:
 
     def _corrections(self, night: int) -> list[Row]:
         """Newer rows under known keys, older ones that come late, and the same rows once more."""
-        keys = self.chance.sample(range(self.keys), min(15, self.keys))
+        keys = self.chance.sample(self._known_keys(), min(15, len(self._known_keys())))
         all_rows = [row for _, rows in sorted(self.files.items()) for row in rows]
         return [*self._rows(keys, [night] * len(keys)), *self._late_rows(night, 10), *self.chance.sample(all_rows, min(10, len(all_rows)))]
 
     def _late_rows(self, night: int, count: int) -> list[Row]:
-        keys = self.chance.sample(range(self.keys), min(count, self.keys))
+        keys = self.chance.sample(self._known_keys(), min(count, len(self._known_keys())))
         return self._rows(keys, [-100 * night - number for number in range(1, len(keys) + 1)])
 
     def _rows(self, keys: "range | list[int]", seen_on: list[int]) -> list[Row]:
