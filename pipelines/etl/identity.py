@@ -24,7 +24,6 @@ from pipelines.data.versions.raw_inputs import SourceFile, Sources
 from pipelines.data.versions.source_files import collect_files
 from pipelines.errors import SourceError
 from pipelines.etl.splits import split_assignment
-from pipelines.etl.write import INCREMENT_PARTS_VERSION
 from pipelines.spark.ambient_settings import ambient_identity
 
 LINES_AT_ONCE = 10_000
@@ -45,7 +44,7 @@ def version_name(config: Config, tables: RawTables, sources: Sources, spark: Spa
         "ambient": ambient_identity(spark),
     }
     if parent_digest:
-        inputs |= {"parent": parent_digest, "parts": INCREMENT_PARTS_VERSION}
+        inputs["parent"] = parent_digest
     inputs |= {name: version(name) for name in encoding_distributions(config)}
     if config.dataset.has_auto:
         inputs["auto"] = AUTO_VERSION

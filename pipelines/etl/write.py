@@ -47,8 +47,6 @@ from pipelines.runtime import philox
 
 TASKS_OF_INCREMENT = 8
 """Tasks that write an increment's largest split, at least, where its rows suffice. No matter of cores, since parts decide an order."""
-INCREMENT_PARTS_VERSION = 1
-"""Raise it whenever `increment_part_bytes` changes; part of the identity of an increment."""
 
 
 def sort_rows(place: np.ndarray, columns: dict[str, list[np.ndarray]]) -> tuple[dict[str, np.ndarray], np.ndarray]:
