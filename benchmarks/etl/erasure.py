@@ -50,8 +50,10 @@ def measure(arguments: argparse.Namespace) -> list[Row]:
         keys = [f"{KEY}={number}" for number in numbers[repeat * arguments.keys : (repeat + 1) * arguments.keys]]
         flags = [word for key in keys for word in ("--key", key)]
         seconds = command_seconds("erase", str(settings_file), *flags, "--yes", "--grace", "0", env=env)
-        left = erase_rows(settings, keys).versions
-        table.append({"repeat": repeat, "ETL seconds": etl_seconds, "seconds": seconds, "of ETL": seconds / etl_seconds, "left": len(left)})
+        versions_left = erase_rows(settings, keys).versions
+        table.append(
+            {"repeat": repeat, "ETL seconds": etl_seconds, "seconds": seconds, "of ETL": seconds / etl_seconds, "left": len(versions_left)}
+        )
     return table
 
 
