@@ -26,13 +26,14 @@ from pipelines.data.versions.versions import open_version
 
 FILES_PER_RETRY = 1_000
 """Of so many parts, one was written twice."""
+VERSION = "0" * 12
 Result = dict[str, float]
 
 
 def write_reports(folder: str, parts: int) -> None:
     """Make the files of a version, and the stream of the tasks' reports."""
     groups = synthetic_row_groups(parts * GROUPS_PER_FILE)
-    root = Path(folder, "version")
+    root = Path(folder, VERSION)
     for split in groups.splits:
         Path(root, f"data-0123abcd/split={split}").mkdir(parents=True)
     writer = None
@@ -52,7 +53,7 @@ def write_reports(folder: str, parts: int) -> None:
 
 def end_etl(folder: str) -> Result:
     """Each step of the driver in turn."""
-    filesystem, root = storage.locate(f"{folder}/version")
+    filesystem, root = storage.locate(f"{folder}/{VERSION}")
     encoders = identity_encoders((TensorColumn("x", "float32", (), "feature"), TensorColumn("y", "int64", (), "target")))
     results: Result = {}
 
@@ -66,9 +67,9 @@ def end_etl(folder: str) -> Result:
     report = step("merge", lambda: merge_reports(collected.pop()))
     digest = step("digest", lambda: content_digest(encoders, report.row_groups))
     splits = step("summaries", lambda: split_summaries(encoders, report.row_groups))
-    manifest = Manifest(name="large", version="0" * 12, digest=digest, attempt="0123abcd", encoders=encoders, splits=splits)
+    manifest = Manifest(name="large", version=VERSION, digest=digest, attempt="0123abcd", encoders=encoders, splits=splits)
     step("commit", lambda: commit(filesystem, root, manifest, report.row_groups, report.quarantine))
-    step("debris", lambda: remove_debris(filesystem, root))
+    step("debris", lambda: remove_debris(filesystem, root.rpartition("/")[0]))
     version = step("open", lambda: open_version(root))
     assert len(version.row_groups) == len(report.row_groups)
     assert not list(Path(root).rglob("retried-*")), "files that no report names are removed"

@@ -2,7 +2,6 @@
 named."""
 
 import logging
-import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -38,8 +37,6 @@ from pipelines.spark.stages import Stages, event_log, spark_stages
 from pipelines.tracking.job_runs import EtlRun
 
 log = logging.getLogger(__name__)
-
-_VERSION = re.compile(r"[0-9a-f]{12}")
 
 
 @driver_errors()
@@ -166,7 +163,7 @@ def _commit_attempt(job: VersionJob, attempt: Attempt, increment: Increment | No
         manifest = _commit_or_clean_up(work, attempt, signals)
         with suppress(SystemExit), signals.admitted():  # a signal skips the rest, but is no failure
             with _errors_as_warnings(attempt.root):
-                _sweep(attempt, attempt.root.rpartition("/")[0])
+                remove_debris(filesystem, attempt.root.rpartition("/")[0])
             _show_version(tracked, manifest, _survey(manifest, sources, attempts[0], stages), job.page, attempt.root)
         mark_done()
         signals.forget()
@@ -226,13 +223,6 @@ def _check_output_is_outside(config: Config, tables: RawTables) -> None:
                 f"dataset.path: {config.dataset.path} lies where source.tables.{name} is read from, so that each version would "
                 "become raw data; give a folder outside, or a narrower path for the table"
             )
-
-
-def _sweep(attempt: Attempt, folder: str) -> None:
-    """Remove the files of attempts at any version of this dataset that died a day ago or more."""
-    for entry in storage.entries(attempt.filesystem, folder):
-        if _VERSION.fullmatch(entry.base_name):
-            remove_debris(attempt.filesystem, entry.path)
 
 
 def _commit_or_clean_up(work: Callable[[], Manifest], attempt: Attempt, signals: DeferredSignals) -> Manifest:

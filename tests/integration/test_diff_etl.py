@@ -77,9 +77,9 @@ def test_a_bad_night_is_not_diluted_by_the_rows_before_it(spark: SparkSession, t
     write_rows(tmp_path, 2, ids=range(ROWS, ROWS + 200), name="good.parquet")
     second = run(pipeline(tmp_path, drift={}), parent_name="previous")
     assert second.parent == first.version
-    for changed, said in (({"age_shift": 20.0}, "age: another distribution"), ({"missing": 0.9}, "income: missing 1")):
+    for changed, text in (({"age_shift": 20.0}, "age: another distribution"), ({"missing": 0.9}, "income: missing 1")):
         write_rows(tmp_path, 3, ids=range(2 * ROWS, 2 * ROWS + 200), name="night.parquet", **changed)
-        with pytest.raises(QualityError, match=rf"1 column.s. differ from version {second.version} .*(?s:.*)\n  {said}"):
+        with pytest.raises(QualityError, match=rf"1 column.s. differ from version {second.version} .*(?s:.*)\n  {text}"):
             run(pipeline(tmp_path, drift={}), parent_name="previous")
     write_rows(tmp_path, 3, ids=range(2 * ROWS, 2 * ROWS + 200), name="night.parquet")
     assert run(pipeline(tmp_path, drift={}), parent_name="previous").parent == second.version

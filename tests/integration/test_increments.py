@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -423,6 +424,24 @@ def test_many_small_parts_become_one(tmp_path: Path, uri: str, spark: SparkSessi
     raw = read_raw_rows(version.filesystem, version.root, version.parts("test"), range(len(numbers)))
     assert raw is not None and raw["id"].to_pylist() == numbers.tolist()
     assert np.abs(np.diff(numbers // DAY)).sum() > len(numbers) / 4, "the nights are mixed"
+
+
+def test_parts_stay_for_the_versions_that_share_them(tmp_path: Path, uri: str, spark: SparkSession) -> None:
+    """Although the manifest of the version that wrote them is gone, and they are older than a day."""
+    settings = config(tmp_path, uri)
+    arrive(tmp_path, 0)
+    first = run(settings)
+    dead = tmp_path / "data" / first.version / "data-dead/split=train/part.parquet"
+    arrive(tmp_path, 1)
+    second = run(settings, parent_name="previous")
+    dead.parent.mkdir(parents=True)
+    dead.write_bytes(b"")
+    (tmp_path / "data" / first.version / "manifest.json").unlink()
+    for path in [*(tmp_path / "data").rglob("*")]:
+        os.utime(path, (0, 0))
+    arrive(tmp_path, 2)
+    assert run(settings, parent_name="previous").parent == second.version
+    assert ids(settings) == list(range(3 * DAY)) and not dead.exists()
 
 
 def test_encoders_are_fitted_anew_where_new_rows_have_drifted(

@@ -275,14 +275,10 @@ def test_rows_above_a_watermark_are_an_increment(spark: SparkSession, database: 
     with pytest.raises(NoIncrementError, match=r"rows of .* up to at .* have been altered"):
         raw_table(table).since(spark, later)
     database.run("DELETE FROM log WHERE at > '2026-01-02'")
-    with pytest.raises(
-        NoIncrementError, match=r"newest rows of .* are gone: at was up to 2026-01-02 .*, and is up to 2026-01-01 00:16:40\+00"
-    ):
+    with pytest.raises(NoIncrementError, match=r"newest rows of .* gone: at was up to 2026-01-02 .*, and is up to 2026-01-01 00:16:40\+00"):
         raw_table(table).since(spark, later)
     restored = [replace(file, path=re.sub("at [0-9A-F/]+$", "at FF/0", file.path)) for file in later]
-    with pytest.raises(
-        SourceError, match=r"went back in time: its log was at FF/0 and is at \w+/\w+, at was up to .*; restore the rows, or"
-    ):
+    with pytest.raises(SourceError, match=r"back in time: its log was at FF/0 and is at \w+/\w+, at was up to .*; restore the rows, or"):
         raw_table(table).since(spark, restored)
     database.run("INSERT INTO log VALUES (5, 'infinity')")
     with pytest.raises(SourceError, match="the watermark at is infinity in a row"):

@@ -2,6 +2,8 @@
 
 import datetime as dt
 import json
+import subprocess
+import sys
 import zipfile
 from collections.abc import Callable
 from decimal import Decimal
@@ -151,10 +153,23 @@ def test_a_database_that_is_open_or_damaged_is_refused(tmp_path: Path) -> None:
         check_closed(str(path))
     (tmp_path / "a.duckdb.wal").unlink()
     content = path.read_bytes()
-    for damaged in (content[: len(content) // 2], b"x" * 10_000):
+    middle = len(content) // 2
+    for damaged in (content[:middle], b"x" * 10_000, content[:middle] + b"x" * 99 + content[middle + 99 :]):
         path.write_bytes(damaged)
         with pytest.raises(SourceError, match=r"a.duckdb: DuckDB: .*; the file is damaged, encrypted, or of a newer DuckDB"):
             values(DatabaseReader("t", ""), path)
+
+
+def test_a_database_that_another_program_writes_to_is_refused(tmp_path: Path) -> None:
+    path = database(tmp_path / "a.duckdb", "CREATE TABLE t AS SELECT 1 AS a")
+    code = f"import duckdb; connection = duckdb.connect({str(path)!r}); print(flush=True); input()"
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as writer:
+        assert writer.stdout is not None
+        writer.stdout.readline()
+        with pytest.raises(SourceError, match=r"Could not set lock .*; close it in the program that writes to it, or copy it"):
+            values(DatabaseReader("t", ""), path)
+        writer.communicate(b"\n")
+    assert values(DatabaseReader("t", ""), path)
 
 
 def write_avro(path: Path, fields: list[dict[str, Any]], records: list[dict[str, Any]], **options: Any) -> Path:

@@ -27,11 +27,11 @@ from pipelines.config.dataset.dataset import Keep
 from pipelines.data.versions import storage
 from pipelines.data.versions.commit import commit, read_manifest
 from pipelines.data.versions.manifest import Erasure, content_digest, split_summaries
+from pipelines.data.versions.part_folders import PartFolder, part_folder
 from pipelines.data.versions.versions import confirm, open_version
 from pipelines.errors import ConfigError, LockstepError, TrackingError
 from pipelines.lifecycle.clean import cleaning as cleaning_module
 from pipelines.lifecycle.clean.cleaning import Cleaning
-from pipelines.lifecycle.clean.stored_versions import PartFolder, part_folder
 from pipelines.lifecycle.statements.attested_versions import mark_attested
 from pipelines.runtime import progress
 from pipelines.tracking.dataset_readers import DIGEST_TAG

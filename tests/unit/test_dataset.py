@@ -19,7 +19,7 @@ from versions import write_version
 
 from pipelines.data.loader import Loader, Order
 from pipelines.data.versions import storage
-from pipelines.data.versions.commit import commit, remove_dead_attempts, remove_debris, row_groups_path
+from pipelines.data.versions.commit import commit, find_dead_attempts, remove_debris, row_groups_path, write_index
 from pipelines.data.versions.plain import open_parquet
 from pipelines.data.versions.raw_inputs import SourceFile
 from pipelines.data.versions.schema import TensorColumn, from_numpy, schema_from_text, schema_to_text, to_numpy
@@ -109,7 +109,7 @@ def test_p8_only_old_debris_of_other_attempts_is_removed(version: Version) -> No
             path.write_bytes(b"")
         for path in (*written, root / f"data-{attempt}"):
             os.utime(path, (time.time() - age_seconds,) * 2)
-    remove_debris(version.filesystem, version.root)
+    remove_debris(version.filesystem, str(Path(version.root).parent))
     assert {entry.name for entry in root.iterdir()} == {
         *("manifest.json", "data-a", "row_groups-a.parquet"),
         *("data-young", "row_groups-young.parquet", "sources-young.parquet"),
@@ -132,7 +132,7 @@ class StoreWithoutFolders:
         return getattr(self._filesystem, name)
 
 
-def test_p8_dead_attempts_are_removed_where_folders_have_no_time(tmp_path: Path) -> None:
+def test_p8_dead_attempts_are_found_where_folders_have_no_time(tmp_path: Path) -> None:
     for attempt, age_seconds in (("old", 90_000), ("young", 60)):
         part = tmp_path / f"data-{attempt}" / "split=train" / "part.parquet"
         part.parent.mkdir(parents=True)
@@ -140,8 +140,42 @@ def test_p8_dead_attempts_are_removed_where_folders_have_no_time(tmp_path: Path)
         os.utime(part, (time.time() - age_seconds,) * 2)
     (tmp_path / "quarantine-empty").mkdir()
     store: Any = StoreWithoutFolders(LocalFileSystem())
-    remove_dead_attempts(store, str(tmp_path), "")
-    assert {entry.name for entry in tmp_path.iterdir()} == {"data-young", "quarantine-empty"}
+    assert find_dead_attempts(store, str(tmp_path), []) == ["old"]
+
+
+def write_child(version: Version) -> Path:
+    """Write a version with the parts of another one. Returns the file of its index."""
+    root = Path(version.root)
+    child = root.with_name("c" * 12)
+    child.mkdir()
+    shared = [replace(group, file=f"../{root.name}/{group.file}") for group in version.row_groups]
+    write_index(version.filesystem, str(child), "b", shared)
+    (child / "manifest.json").write_bytes(seal({**version.manifest.model_dump(mode="json"), "attempt": "b"}))
+    return Path(row_groups_path(str(child), "b"))
+
+
+def test_the_remedy_for_a_version_that_others_share_names_these_too(version: Version) -> None:
+    child = write_child(version).parent
+    other = version.manifest.model_copy(update={"attempt": "c", "digest": "f" * 64})
+    with pytest.raises(DatasetError, match=f"and remove {version.root}, {child} to take the new rows"):
+        commit(version.filesystem, version.root, other, version.row_groups)
+
+
+def test_p8_parts_that_another_version_refers_to_are_no_debris(version: Version, caplog: pytest.LogCaptureFixture) -> None:
+    """Its index says so, although the manifest beside the parts is gone. While it cannot be read, nothing is removed."""
+    root = Path(version.root)
+    index, debris, part = write_child(version), root / "data-dead/part.parquet", root / version.row_groups[0].file
+    (root / "manifest.json").unlink()
+    debris.parent.mkdir()
+    debris.write_bytes(b"")
+    content = index.read_bytes()
+    index.write_bytes(content[:100])
+    remove_debris(version.filesystem, str(root.parent), age_seconds=0)
+    assert debris.exists() and part.exists() and "cannot be read" in caplog.text and "; restore the file" in caplog.text
+    index.write_bytes(content)  # restored
+    (root / "row_groups-killed.parquet").write_bytes(b"PAR1")
+    remove_debris(version.filesystem, str(root.parent), age_seconds=0)
+    assert part.exists() and {entry.name for entry in root.iterdir()} == {"data-a", "row_groups-a.parquet"}
 
 
 def test_a_created_file_is_never_overwritten(tmp_path: Path) -> None:
@@ -221,7 +255,7 @@ def test_p8_nothing_is_removed_where_the_manifest_cannot_be_read(version: Versio
     (Path(version.root) / "manifest.json").write_text("{")
     for path in [*Path(version.root).rglob("*")][::-1]:
         os.utime(path, (time.time() - 90_000,) * 2)
-    remove_debris(version.filesystem, version.root)
+    remove_debris(version.filesystem, str(Path(version.root).parent))
     assert (Path(version.root) / version.row_groups[0].file).exists()
 
 

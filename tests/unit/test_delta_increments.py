@@ -96,7 +96,7 @@ def test_a_copy_that_went_its_own_way_is_another_table(tmp_path: Path) -> None:
     before, now = delta(path).identity(NO_SPARK), delta(copy).identity(NO_SPARK)
     assert before[0].checksum != now[0].checksum
     for _ in range(2):
-        with pytest.raises(NoIncrementError, match="version 1 of .*two has not the rows that the earlier version 1 of this table had"):
+        with pytest.raises(NoIncrementError, match=r"version 1 of .*two has not the rows that the earlier version 1 of this table had"):
             delta(copy).since(NO_SPARK, before)
         write_deltalake(copy, pa.table({"id": [3]}), mode="append")
 

@@ -32,6 +32,10 @@ from pipelines.formats.postgres.server import reason, remedy_key
         ("postgresql://one,two/db", "several hosts"),
         ("postgresql://one:1,two:2/db", "several hosts"),
         ("postgresql://host:many/db", "is no address"),
+        ("postgresql://ann:pw/pw@host/db", "has a password"),
+        ("postgresql://ann:pw?pw@host/db", "has a password"),
+        ("postgresql://ann:pw#pw@host/db", "has a password"),
+        ("postgresql://ann:12/pw@host/db", "has a password"),
     ],
 )
 def test_an_address_names_one_database_and_no_password(url: str, fault: str) -> None:
@@ -46,6 +50,7 @@ def test_an_address_has_parameters_of_libpq_and_a_table() -> None:
         *("keepalives_idle=60", "connect_timeout=3", "fallback_application_name=lockstep", "sslmode=require", "client_encoding=utf8"),
     ]
     assert without_login("postgresql://ann:pw@host/db?passfile=x") == "postgresql://host/db"
+    assert without_login("postgresql://ann:p/w@host/db?application_name=a@b") == "postgresql://host/db"
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,7 @@ IN_PLACE = (*remedy_cases.IN_PLACE, *remedies_of_data.IN_PLACE, *remedies_of_tra
 TRIED_ELSEWHERE: dict[str, tuple[str, str]] = {
     "set the address where the trainings of this dataset are": ("unit/test_clean.py", "at the address where the trainings are"),
     "name a version of this config, or": ("integration/test_increments.py", "run(settings, parent_name=first.version) == second"),
+    "cannot be read: {}; restore the file": ("unit/test_dataset.py", "index.write_bytes(content)  # restored"),
     "or run without --from": ("integration/test_increments.py", 'assert run(settings).parent == ""'),
     "give a column of dates, timestamps or whole numbers": ("integration/test_increments.py", 'newest="seen_on"'),
     "is given beside --statement, which names its own run; leave it out": ("unit/test_statements.py", "names its own run; leave it out"),

@@ -20,7 +20,8 @@
 5. `commit`    turns an attempt into a version, if its row counts agree. `raw_inputs` are the raw files, and rows as they were, which only
                pages show; `source_files` lists the files, and `checked_tables` reads and writes such lists. `row_keys` are the hashes of
                the rows' keys, `rewrite` writes parts again without some rows, and `merge_parts` many small ones as one.
-               `erasures` has what ETL must know of erasures, and the lock of a dataset's folder.
+               `part_folders` finds the attempts whose parts some index names, which nobody may remove. `erasures` has what ETL must
+               know of erasures, and the lock of a dataset's folder.
 6. `versions`  finds and opens a version, and reads single columns; `folds` selects the splits of one training; `plain` opens a
                folder of any Parquet files as a version, or writes one from arrays.
 7. `data_profile`  what an ETL knows about its data beyond the manifest, for pages and MLflow.

@@ -21,6 +21,7 @@ from pyarrow.fs import FileSystem, FileType
 from pipelines.data.versions import storage
 from pipelines.data.versions.checked_tables import write_table
 from pipelines.data.versions.manifest import Manifest, check_balance, parse_manifest
+from pipelines.data.versions.part_folders import INDEX, VERSION_NAME, PartFolder, read_shared_folders
 from pipelines.data.versions.parts import ROW_GROUPS, RowGroup
 from pipelines.data.versions.raw_inputs import RAW_ROWS, Sources
 from pipelines.data.versions.row_groups import BATCH_ROWS, PART_COLUMNS, RowGroups, collect_row_groups, compact, join_row_groups
@@ -35,7 +36,7 @@ REPORT_SCHEMA = f"report string, row_groups array<struct<{_ROW_GROUP}>>"
 """What a task returns: JSON, and the row groups that it wrote as Arrow, of which there may be a million in all."""
 log = logging.getLogger(__name__)
 DEBRIS_AGE_SECONDS = 24 * 3600
-FOLDERS, FILES = ("data", "quarantine", RAW_ROWS, KEYS), ("row_groups", "sources")
+FOLDERS, FILES = ("data", "quarantine", RAW_ROWS, KEYS), (INDEX, "sources")
 """Prefixes of an attempt's folders and Parquet files; a hyphen and its name follow."""
 
 
@@ -167,9 +168,16 @@ def commit(
         raise DatasetError(
             f"{root} holds digest {earlier.digest[:12]}, and the same inputs now gave {manifest.digest[:12]}: "
             f"the query is not deterministic, or a source changed while it was read. Warnings: {manifest.warnings or 'none'}; "
-            f"make it deterministic, and remove {root} to take the new rows"
+            f"make it deterministic, and remove {', '.join([root, *_sharing_versions(filesystem, root)])} to take the new rows"
         )
     return earlier
+
+
+def _sharing_versions(filesystem: FileSystem, root: str) -> list[str]:
+    """The folders of versions that share parts of the one in `root`, and cannot be read without it."""
+    folder, _, name = root.rpartition("/")
+    shared = read_shared_folders(filesystem, folder).versions
+    return sorted({f"{folder}/{version}" for place, versions in shared.items() if place.version == name for version in versions})
 
 
 def write_index(filesystem: FileSystem, root: str, attempt: str, row_groups: Sequence[RowGroup]) -> str:
@@ -185,7 +193,7 @@ def read_manifest(filesystem: FileSystem, root: str) -> Manifest | None:
 
 
 def row_groups_path(root: str, attempt: str) -> str:
-    return f"{root}/row_groups-{attempt}.parquet"
+    return f"{root}/{INDEX}-{attempt}.parquet"
 
 
 def sources_path(root: str, attempt: str) -> str:
@@ -201,20 +209,38 @@ def remove_attempt(filesystem: FileSystem, root: str, attempt: str) -> None:
             filesystem.delete_file(path)
 
 
-def remove_debris(filesystem: FileSystem, root: str) -> None:
-    """Remove the files of dead attempts: those that no manifest names and that have not been written to for a day. Removes nothing if the
-    manifest cannot be read, since it may name any of them."""
-    try:
-        manifest = read_manifest(filesystem, root)
-    except DatasetError as error:
-        log.warning("old attempts stay: %s", error)
+def remove_debris(filesystem: FileSystem, folder: str, age_seconds: float = DEBRIS_AGE_SECONDS) -> None:
+    """Remove the files of dead attempts at all versions in a dataset's folder: those that no manifest and no other version's index names,
+    and that have not been written to for so long. Removes nothing of a version whose manifest cannot be read, since it may name any of
+    them, and nothing at all if the index of a version cannot be read."""
+    dead, committed, doubtful = dict[PartFolder, str](), set[str](), set[str]()
+    for entry in storage.entries(filesystem, folder):
+        if not VERSION_NAME.fullmatch(entry.base_name):
+            continue
+        try:
+            manifest = read_manifest(filesystem, entry.path)
+        except DatasetError as error:
+            log.warning("old attempts stay: %s", error)
+            doubtful.add(entry.path)
+            continue
+        named = manifest.attempts if manifest else frozenset[str]()
+        committed |= {row_groups_path(entry.path, attempt) for attempt in named}
+        attempts = find_dead_attempts(filesystem, entry.path, named, age_seconds)
+        dead |= {PartFolder(entry.base_name, attempt): entry.path for attempt in attempts}
+    if not dead:
+        return  # most often, so that no index is read
+    shared = read_shared_folders(filesystem, folder)
+    if faults := [fault for path, fault in shared.faults.items() if path in committed or path.rpartition("/")[0] in doubtful]:
+        log.warning("old attempts stay: %s", faults[0])
         return
-    remove_dead_attempts(filesystem, root, *(manifest.attempts if manifest else ()))
+    for place, root in dead.items():
+        if place not in shared.versions:
+            remove_attempt(filesystem, root, place.attempt)
 
 
-def remove_dead_attempts(filesystem: FileSystem, root: str, *committed: str, age_seconds: float = DEBRIS_AGE_SECONDS) -> None:
-    """Remove the files of attempts other than the committed ones that have not been written to for so long. Folders on an object store have
-    no time of their own, and do not count."""
+def find_dead_attempts(filesystem: FileSystem, root: str, committed: Collection[str], age_seconds: float = DEBRIS_AGE_SECONDS) -> list[str]:
+    """The attempts other than the committed ones that have not been written to for so long. Folders on an object store have no time of
+    their own, and do not count."""
     newest: dict[str, float] = {}
     for entry in storage.entries(filesystem, root):
         kind, _, attempt = entry.base_name.removesuffix(".parquet").partition("-")
@@ -224,9 +250,7 @@ def remove_dead_attempts(filesystem: FileSystem, root: str, *committed: str, age
             if file.is_file or file.mtime:
                 written = file.mtime.timestamp() if file.mtime else time.time()
                 newest[attempt] = max(newest.get(attempt, 0.0), written)
-    for attempt, written in newest.items():
-        if time.time() - written >= age_seconds:
-            remove_attempt(filesystem, root, attempt)
+    return [attempt for attempt, written in newest.items() if time.time() - written >= age_seconds]
 
 
 def remove_unnamed(filesystem: FileSystem, root: str, attempt: str, named: set[str]) -> None:

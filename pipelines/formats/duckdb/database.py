@@ -22,6 +22,8 @@ from pipelines.errors import SourceError
 SIDE_FILE = ".wal"
 """Of changes that are not in the database's file yet."""
 _CONFIG: dict[str, str | bool | int | float | list[str]] = {"enable_external_access": "false", "threads": "1"}
+_DAMAGES = (duckdb.IOException, duckdb.SerializationException, duckdb.FatalException, duckdb.InternalException)
+"""Beside a wrong checksum of a block, whose error has no class of its own."""
 _WIDE = ("HUGEINT", "UHUGEINT", "BIGNUM")
 """Whole numbers that Arrow would have as a decimal of 38 digits, and a greater one as another number."""
 _TEXTS = ("BIT", "TIME WITH TIME ZONE", "INTERVAL")
@@ -98,11 +100,11 @@ def open_database(path: str, local: str) -> Iterator[Any]:
     except duckdb.Error as error:
         reason = " ".join(str(error).partition("\n\n")[0].split())[:300].replace(local, path)
         remedy = "correct the query of the table"
-        if "lock" in reason:
+        if "Could not set lock" in reason:
             remedy = "close it in the program that writes to it, or copy it"
         elif isinstance(error, duckdb.PermissionException):
             remedy = "a query reads the tables of this database alone; make other files tables of their own, and join them in source.query"
-        elif isinstance(error, duckdb.IOException | duckdb.SerializationException | duckdb.FatalException | duckdb.InternalException):
+        elif reason.startswith("Corrupt database") or isinstance(error, _DAMAGES):
             remedy = "the file is damaged, encrypted, or of a newer DuckDB: get it again, or export it as Parquet"
         raise SourceError(f"{path}: DuckDB: {reason}; {remedy}") from error
 

@@ -3,6 +3,8 @@
 import re
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
+from pipelines.config.secrets import has_login
+
 SCHEMES = ("postgresql", "postgres")
 _DEFAULTS = {"keepalives_idle": "60", "connect_timeout": "20", "fallback_application_name": "lockstep"}
 """Parameters of connections unless the address has them. A firewall may drop a connection that is idle, as the driver's is while tasks
@@ -14,28 +16,29 @@ _ENCODING = {"client_encoding": "utf8"}
 def address_fault(url: str) -> str:
     """Why the address names no single database without a password; empty if it does."""
     example = "give postgresql://user@host:5432/database"
+    # As in texts of a config, since a password may have characters that urlsplit takes for the end of the host.
+    if has_login(url) or re.search("://[^@?]*/[^?]*@", url):
+        return "the address has a password, which every viewer of a run could read; set PGPASSWORD, or write it to the file of PGPASSFILE"
     try:
         parts = urlsplit(url)
-        password, host, _ = parts.password, parts.hostname, parts.port
-    except ValueError as error:
+        host, _ = parts.hostname, parts.port
+    except ValueError:
         if "," in url:
             return f"{without_login(url)} names several hosts, and a snapshot is one server's; give one host"
-        return f"{without_login(url)} is no address ({error}); {example}"
+        return f"{without_login(url)} is no address; {example}"
     parameters = dict(parse_qsl(parts.query))
     if parts.scheme not in SCHEMES:
         return f"{without_login(url)} is no address of PostgreSQL; {example}"
-    if password is not None or "password" in parameters:
-        return "the address has a password, which every viewer of a run could read; set PGPASSWORD, or write it to the file of PGPASSFILE"
     if "," in (host or "") or "," in parameters.get("host", ""):
-        return f"{url} names several hosts, and a snapshot is one server's; give one host"
+        return f"{without_login(url)} names several hosts, and a snapshot is one server's; give one host"
     if not parts.path.strip("/") and "dbname" not in parameters:
-        return f"{url} names no database; {example}"
+        return f"{without_login(url)} names no database; {example}"
     return ""
 
 
 def without_login(url: str) -> str:
     """The address without user, password and parameters, for messages."""
-    return re.sub(r"://[^/]*@", "://", url).partition("?")[0]
+    return re.sub(r"://[^?]*@", "://", url).partition("?")[0]
 
 
 def connection_address(url: str) -> str:

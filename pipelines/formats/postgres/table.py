@@ -91,8 +91,8 @@ class Postgres(RawTable[PostgresTable]):
             position, earlier_position = relation.snapshot.log_position, earlier[0].path.rpartition(" at ")[2]
             if went_back(earlier_position, position):
                 raise SourceError(
-                    f"{self.settings.place}: the server went back in time: its log was at {earlier_position} and is at {position}, {change}; "
-                    "restore the rows, or run once without --from, to take those that there are"
+                    f"{self.settings.place}: the server went back in time: its log was at {earlier_position} and is at {position}, "
+                    f"{change}; restore the rows, or run once without --from, to take those that there are"
                 )
             raise NoIncrementError(f"the newest rows of {self.settings.place} are gone: {change}")
         condition = after(relation.watermark, before.watermark)

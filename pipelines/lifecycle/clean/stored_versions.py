@@ -2,37 +2,23 @@
 
 import os
 import posixpath
-import re
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from pyarrow.fs import FileInfo, FileSystem, LocalFileSystem
 
 from pipelines.data.versions import storage
 from pipelines.data.versions.commit import DEBRIS_AGE_SECONDS, FILES, FOLDERS, read_manifest, row_groups_path
 from pipelines.data.versions.manifest import Manifest, parse_manifest
+from pipelines.data.versions.part_folders import INDEX, VERSION_NAME, PartFolder, read_part_folders
 from pipelines.data.versions.versions import confirmation_time
 from pipelines.errors import DatasetError
 from pipelines.lifecycle.statements.attested_versions import find_attestations
 
 MANIFEST, REMOVED = "manifest.json", "removed.json"
 """The manifest of a version, and its name from the moment at which the version is removed until all its files are gone."""
-_INDEX = "row_groups-"
-_VERSION = re.compile(r"[0-9a-f]{12}")
-
-
-@dataclass(frozen=True)
-class PartFolder:
-    """A folder of parts that an index names."""
-
-    version: str
-    """Folder of the version that has the parts; empty for the one that has the index."""
-    attempt: str
 
 
 @dataclass(frozen=True)
@@ -94,7 +80,7 @@ def read_stored_versions(path: str) -> list[StoredVersion]:
     """The folders of a dataset, by name. Raises DatasetError if the store fails."""
     filesystem, folder = storage.locate(path)
     stored = [_read(filesystem, folder, entry) for entry in storage.entries(filesystem, folder) if not entry.is_file]
-    return [version for version in stored if version.is_version or version.is_removed or _VERSION.fullmatch(version.name)]
+    return [version for version in stored if version.is_version or version.is_removed or VERSION_NAME.fullmatch(version.name)]
 
 
 def _read(filesystem: FileSystem, folder: str, entry: FileInfo) -> StoredVersion:
@@ -109,7 +95,7 @@ def _read(filesystem: FileSystem, folder: str, entry: FileInfo) -> StoredVersion
     attempts = dict(_attempts(filesystem, root, manifest.attempt if manifest else ""))
     removed_attempt = read_removed_attempt(filesystem, root) if REMOVED in names else ""
     live = {name for name, attempt in attempts.items() if not attempt.is_old and name != removed_attempt}
-    indexes = {name for name in names if name.startswith(_INDEX) and (attempt_name(name) in live or (fault and manifest is None))}
+    indexes = {name for name in names if name.startswith(f"{INDEX}-") and (attempt_name(name) in live or (fault and manifest is None))}
     if manifest:
         indexes.add(posixpath.basename(row_groups_path(root, manifest.attempt)))
     part_folders, index_fault = _read_indexes(filesystem, root, sorted(indexes))
@@ -164,18 +150,10 @@ def _read_indexes(filesystem: FileSystem, root: str, names: list[str]) -> tuple[
     folders, fault = set[PartFolder](), ""
     for name in names:
         try:
-            with filesystem.open_input_file(f"{root}/{name}") as source, pq.ParquetFile(source) as index:
-                for batch in index.iter_batches(columns=["file"], use_threads=False):
-                    folders |= {part_folder(file) for file in pc.unique(batch["file"]).to_pylist()}
-        except (OSError, KeyError, pa.ArrowException) as error:
-            fault = f"{root}/{name} cannot be read: {error}"
+            folders |= read_part_folders(filesystem, f"{root}/{name}")
+        except DatasetError as error:
+            fault = str(error)
     return frozenset(folders), fault
-
-
-def part_folder(file: str) -> PartFolder:
-    """The folder of a part, by its path relative to the version whose index names it."""
-    *above, folder, _, _ = file.split("/") if file.count("/") >= 2 else [*file.split("/"), "", ""]
-    return PartFolder(above[1] if above[:1] == [".."] and len(above) > 1 else "", folder.partition("-")[2])
 
 
 def folder_bytes(filesystem: FileSystem, root: str) -> int:

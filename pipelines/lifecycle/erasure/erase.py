@@ -12,8 +12,9 @@ from pyarrow.fs import FileSystem, LocalFileSystem
 
 from pipelines.config import Config
 from pipelines.data.versions import storage
-from pipelines.data.versions.commit import DEBRIS_AGE_SECONDS, FOLDERS, read_manifest, remove_attempt, remove_dead_attempts
+from pipelines.data.versions.commit import DEBRIS_AGE_SECONDS, FOLDERS, read_manifest, remove_attempt, remove_debris
 from pipelines.data.versions.erasures import ERASURES, dataset_lock
+from pipelines.data.versions.part_folders import VERSION_NAME
 from pipelines.data.versions.parts import file_checksum
 from pipelines.errors import ConfigError, DatasetError
 from pipelines.lifecycle.erasure import certificate as certificates
@@ -33,7 +34,6 @@ log = logging.getLogger(__name__)
 DAY = 86_400.0
 _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": DAY}
 _TRACKED = "pipelines.lifecycle.erasure.tracked"
-_VERSION = re.compile(r"[0-9a-f]{12}")
 _DRAFT = re.compile(r"\.(?:json|journal)\.[0-9a-f]{32}$")
 """Name of a file that `runtime.atomic` has not moved into its place."""
 
@@ -127,7 +127,8 @@ def _erase_keys(
             raise DatasetError(f"{config.dataset.path} holds no dataset version; run jobs/etl.py with the same config first")
         _describe(outcome, result, keys, predictions)
         if is_confirmed:
-            _remove_debris(result, age_seconds=0 if is_locked else DEBRIS_AGE_SECONDS)
+            # Files of attempts that died may have the rows too. The lock says that no attempt is alive.
+            remove_debris(job.filesystem, job.folder, age_seconds=0 if is_locked else DEBRIS_AGE_SECONDS)
         if is_confirmed and outcome.has_rows:
             grace_seconds = DAY if job.grace_seconds is None else job.grace_seconds
             journal = begin(job.filesystem, job.folder, keys, grace_seconds, predictions)
@@ -154,22 +155,10 @@ def _describe(outcome: ErasureResult, result: Search, keys: Sequence[Key], predi
 
 def _remove_drafts(filesystem: FileSystem, folder: str) -> None:
     """Remove what a killed process leaves of a file that was to appear whole: a draft of a journal has keys."""
-    versions = [entry.path for entry in storage.entries(filesystem, folder) if _VERSION.fullmatch(entry.base_name)]
+    versions = [entry.path for entry in storage.entries(filesystem, folder) if VERSION_NAME.fullmatch(entry.base_name)]
     for entry in (entry for place in (f"{folder}/{ERASURES}", *versions) for entry in storage.entries(filesystem, place)):
         if entry.is_file and _DRAFT.search(entry.base_name):
             storage.remove_file(filesystem, entry.path)
-
-
-def _remove_debris(result: Search, age_seconds: float) -> None:
-    """Remove files of attempts that died, which may have the rows too: all that were not written to for so long."""
-    owners = {part.owner for parts in result.parts.values() for part in parts.values()}
-    for entry in storage.entries(result.filesystem, result.folder):
-        is_version = entry.base_name in result.versions or _VERSION.fullmatch(entry.base_name)
-        if not is_version or entry.base_name in result.unsearchable:
-            continue
-        manifest = read_manifest(result.filesystem, entry.path)
-        if manifest or entry.base_name not in owners:
-            remove_dead_attempts(result.filesystem, entry.path, *(manifest.attempts if manifest else ()), age_seconds=age_seconds)
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from pydantic import AwareDatetime, Field, ValidationError
 from pipelines.config.messages.words import show_count
 from pipelines.config.section import Section
 from pipelines.data.versions import storage
-from pipelines.data.versions.commit import Attempt, remove_attempt, remove_dead_attempts, remove_unnamed, sources_path
+from pipelines.data.versions.commit import Attempt, find_dead_attempts, remove_attempt, remove_unnamed, sources_path
 from pipelines.data.versions.manifest import SourceSummary
 from pipelines.data.versions.raw_inputs import Sources
 from pipelines.data.versions.source_files import read_sources, source_summaries, write_sources
@@ -166,7 +166,8 @@ def sweep(filesystem: FileSystem, folder: str) -> None:
     for path in _snapshot_folders(filesystem, folder):
         with suppress(CorruptError):
             manifest = read_predictions(filesystem, path)
-            remove_dead_attempts(filesystem, path, manifest.attempt if manifest else "")
+            for attempt in find_dead_attempts(filesystem, path, [manifest.attempt] if manifest else []):
+                remove_attempt(filesystem, path, attempt)
 
 
 def open_predictions(path: str) -> pads.Dataset:
