@@ -42,7 +42,7 @@ def sample_delta(path: str, version: int | None = None) -> SampledTable:
     return sampled_table(settings, sample, all_rows, is_complete)
 
 
-def sample_rows(settings: DeltaLakeTable, most_bytes: int) -> pa.Table | None:
+def rows_to_try(settings: DeltaLakeTable, most_bytes: int) -> pa.Table | None:
     """Some rows of a large version; None of one whose files have at most so many bytes."""
     from pipelines.formats.delta.snapshot import open_snapshot  # noqa: PLC0415
 

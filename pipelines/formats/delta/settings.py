@@ -15,7 +15,7 @@ class DeltaLakeTable(PathTableSettings):
     """A version of a table of Delta Lake. Without `version` and `timestamp`, the latest one when ETL starts."""
 
     implementation: ClassVar[str] = "pipelines.formats.delta.table:DeltaLake"
-    sampler: ClassVar[str] = "pipelines.formats.delta.draft:sample_rows"
+    sampler: ClassVar[str] = "pipelines.formats.delta.draft:rows_to_try"
     format: Literal["delta"] = "delta"
     path: Text
     """Of the table's folder, which holds `_delta_log`: a path or a URI, such as s3://bucket/table. A store's credentials are those of the

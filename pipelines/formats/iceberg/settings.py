@@ -13,7 +13,7 @@ class IcebergTable(PathTableSettings):
     """A snapshot of an Iceberg table. What identifies the rows is the table's UUID and the snapshot's ID."""
 
     implementation: ClassVar[str] = "pipelines.formats.iceberg.table:Iceberg"
-    sampler: ClassVar[str] = "pipelines.formats.iceberg.draft:sample_rows"
+    sampler: ClassVar[str] = "pipelines.formats.iceberg.draft:rows_to_try"
     excluded_from_identity: ClassVar[frozenset[str]] = frozenset({"path", "catalog"})
     format: Literal["iceberg"] = "iceberg"
     path: str = Field("", exclude_if=lambda path: not path)

@@ -16,7 +16,7 @@ class PostgresTable(TableSettings):
     """A table, a view or a query of PostgreSQL, read in one snapshot."""
 
     implementation: ClassVar[str] = "pipelines.formats.postgres.table:Postgres"
-    sampler: ClassVar[str] = "pipelines.formats.postgres.draft:sample_rows"
+    sampler: ClassVar[str] = "pipelines.formats.postgres.draft:rows_to_try"
     excluded_from_identity: ClassVar[frozenset[str]] = frozenset({"url", "key", "tasks"})
     format: Literal["postgres"] = "postgres"
     url: Text
