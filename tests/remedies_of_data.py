@@ -347,6 +347,16 @@ def config_without_files(folder: Path, *inputs: str, **overrides: Any) -> Config
     return set_input_paths(load(path, overrides), inputs, "people")[0]
 
 
+def delta_input(*inputs: str) -> Config:
+    source = {"tables": {"people": {"format": "delta", "path": "people"}}}
+    return set_input_paths(config(source=source), inputs, "people")[0]
+
+
+def postgres_input(address: str) -> Config:
+    source = {"tables": {"people": {"format": "postgres", "url": "postgresql://me@host/db", "table": "people"}}}
+    return set_input_paths(config(source=source), [address], "people")[0]
+
+
 def parquet_config(folder: Path, **overrides: str) -> Config:
     """The config of a prediction for a table of Parquet."""
     file = write(folder, "a.csv", "1,x\n")
@@ -576,6 +586,17 @@ CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
     "which has no path; set its own settings": (
         lambda folder: config_without_files(folder, "people=a.csv"),
         (lambda folder: config_without_files(folder, **{"source.tables.people.rows": 5}),),
+    ),
+    "a table at one place, not {}; give one after the other": (
+        lambda folder: delta_input("a", "b"),
+        (lambda folder: delta_input("a"), lambda folder: delta_input("b")),
+    ),
+    "has a table and a query; give one of them": (
+        lambda folder: postgres_input("postgresql://me@host/db?table=a&query=SELECT 1"),
+        (
+            lambda folder: postgres_input("postgresql://me@host/db?table=a"),
+            lambda folder: postgres_input("postgresql://me@host/db?query=SELECT 1"),
+        ),
     ),
     "is not Parquet, the format of source.tables.{}": (
         parquet_config,

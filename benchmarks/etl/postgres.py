@@ -83,9 +83,9 @@ def server_process(url: str) -> psutil.Process | None:
     """The server, if it runs on this machine."""
     connection = open_connection(url)
     backend = fetch(connection, "SELECT pg_backend_pid() AS pid")[0]["pid"]
-    found = psutil.Process(backend).parent() if psutil.pid_exists(backend) and "postgres" in psutil.Process(backend).name() else None
+    server = psutil.Process(backend).parent() if psutil.pid_exists(backend) and "postgres" in psutil.Process(backend).name() else None
     connection.close()
-    return found
+    return server
 
 
 def processor_seconds(root: psutil.Process | None) -> float:
@@ -153,22 +153,22 @@ def readers(spark: SparkSession, url: str, rows: int, jdbc: str) -> dict[tuple[s
     connection, watch = open_connection(url), Stopwatch(server_process(url))
     pages = fetch(connection, f"SELECT pg_relation_size('{TABLE}') / current_setting('block_size')::bigint AS n")[0]["n"]
     connection.close()
-    found: dict[tuple[str, int], Reader] = {}
+    by_tasks: dict[tuple[str, int], Reader] = {}
     for tasks in (1, 2):
-        found["loop", tasks] = partial(loop, watch, tasks)
-        found["ours, read", tasks] = partial(read_ours, spark, watch, url, tasks)
-        found["ours, identify", tasks] = partial(identify_ours, spark, watch, url, tasks)
-        found["psql COPY", tasks] = partial(read_by_psql, watch, url, page_conditions(page_cuts([pages], tasks)))
+        by_tasks["loop", tasks] = partial(loop, watch, tasks)
+        by_tasks["ours, read", tasks] = partial(read_ours, spark, watch, url, tasks)
+        by_tasks["ours, identify", tasks] = partial(identify_ours, spark, watch, url, tasks)
+        by_tasks["psql COPY", tasks] = partial(read_by_psql, watch, url, page_conditions(page_cuts([pages], tasks)))
         if jdbc:
-            found["Spark JDBC", tasks] = partial(read_by_jdbc, spark, watch, url, tasks, rows)
-    return found
+            by_tasks["Spark JDBC", tasks] = partial(read_by_jdbc, spark, watch, url, tasks, rows)
+    return by_tasks
 
 
-def compare(found: dict[tuple[str, int], Reader], turns: int) -> list[Row]:
+def compare(read_by_tasks: dict[tuple[str, int], Reader], turns: int) -> list[Row]:
     """Each reader once per turn, after a turn that is not counted."""
-    figures: dict[tuple[str, int], list[Measured]] = {key: [] for key in found}
+    figures: dict[tuple[str, int], list[Measured]] = {key: [] for key in read_by_tasks}
     for turn in range(turns + 1):
-        for key, read in found.items():
+        for key, read in read_by_tasks.items():
             measured = read()
             if turn:
                 figures[key].append(measured)
@@ -177,7 +177,7 @@ def compare(found: dict[tuple[str, int], Reader], turns: int) -> list[Row]:
 
 def _row(name: str, tasks: int, figures: list[Measured], of_one_task: list[Measured]) -> Row:
     wall, server, client = (statistics.median(getattr(figure, part) for figure in figures) for part in ("wall", "server", "readers"))
-    ratios = [one.wall / other.wall for one, other in zip(of_one_task, figures, strict=True)]
+    ratios = [alone.wall / shared.wall for alone, shared in zip(of_one_task, figures, strict=True)]
     row: Row = {"reader": name, "tasks": tasks, "seconds": wall, "server CPU s": server, "reader CPU s": client}
     row |= {"cores busy": (server + client) / wall, "faster than one task": statistics.median(ratios)}
     return row | {"least": min(ratios), "most": max(ratios)}

@@ -54,8 +54,8 @@ def test_files_that_tasks_list_are_those_that_the_driver_lists(
 
 @pytest.mark.usefixtures("spark")
 def test_a_folder_that_is_gone_holds_nothing_and_without_a_session_the_driver_lists(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = find_in_tasks(Search(str(tree), str(tree), is_folder=True), [f"{tree}/part=1/empty", f"{tree}/gone"])
-    assert found is not None and not len(found)
+    below = find_in_tasks(Search(str(tree), str(tree), is_folder=True), [f"{tree}/part=1/empty", f"{tree}/gone"])
+    assert below is not None and not len(below)
     expected = files.find(str(tree))
     monkeypatch.setattr(files, "MANY_ENTRIES", 0)
     assert files.find(str(tree), lambda search, folders: None) == expected

@@ -8,7 +8,7 @@ from pipelines.config.source.source import Table
 from pipelines.data.sources.base import NoIncrementError
 from pipelines.data.sources.files.file_table import is_pack_worthwhile, stats
 from pipelines.data.sources.files.files import OPEN_BYTES, whole_files
-from pipelines.data.sources.files.listing import File, Files, WholeFiles, distinct, in_columns
+from pipelines.data.sources.files.listing import File, Files, WholeFiles, distinct, to_columns
 from pipelines.data.sources.files.spark_files import BinaryFile
 from pipelines.data.versions.raw_inputs import SourceFile
 from pipelines.data.versions.source_files import collect_files
@@ -22,8 +22,8 @@ LISTED = [
 
 
 def test_columns_have_the_files_that_they_were_made_of() -> None:
-    listing = in_columns(LISTED)
-    assert listing == LISTED and list(listing) == LISTED and in_columns(listing) is listing
+    listing = to_columns(LISTED)
+    assert listing == LISTED and list(listing) == LISTED and to_columns(listing) is listing
     assert [listing[number] for number in range(-4, 4)] == [*LISTED, *LISTED]
     assert listing[1:3] == LISTED[1:3] and listing[::-2] == LISTED[::-2] and listing[5:] == [] and listing[3:1] == []
     assert listing != LISTED[:3] and listing.have_folders and not listing[2:].have_folders
@@ -34,8 +34,8 @@ def test_columns_have_the_files_that_they_were_made_of() -> None:
 
 def test_files_of_several_listings_are_there_once() -> None:
     other = [File("/raw/b", 8, ""), File("/raw/0", 1, ""), File("/raw/b", 9, "")]
-    assert distinct([in_columns(LISTED).table, in_columns(other).table]) == [other[1], *LISTED[:2], other[2], LISTED[3]]
-    assert distinct([in_columns([]).table]) == []
+    assert distinct([to_columns(LISTED).table, to_columns(other).table]) == [other[1], *LISTED[:2], other[2], LISTED[3]]
+    assert distinct([to_columns([]).table]) == []
 
 
 def test_the_state_of_files_is_a_hash_of_their_sizes_and_times() -> None:
@@ -47,7 +47,7 @@ def test_the_state_of_files_is_a_hash_of_their_sizes_and_times() -> None:
 @pytest.mark.parametrize("order", [1, -1])
 def test_lines_of_the_identity_have_checksums_names_and_folders(path: str, order: int) -> None:
     table = BinaryFile("t", Table(format="binaryFile", path=path))
-    table.files = in_columns(LISTED)
+    table.files = to_columns(LISTED)
     listed = [
         SourceFile(file.path.replace("/b", "//./b") if order < 0 else file.path, 1, f"sha256:{number % 2}")
         for number, file in enumerate(LISTED)
@@ -68,7 +68,7 @@ def test_files_without_changes_are_not_new_ones() -> None:
 
 
 def test_consecutive_files_share_tasks_by_what_they_cost() -> None:
-    listing = in_columns([File(f"/{number:06}", 700 if number % 1_000 else 2**22, "") for number in range(100_000)])
+    listing = to_columns([File(f"/{number:06}", 700 if number % 1_000 else 2**22, "") for number in range(100_000)])
     work = whole_files(listing, 2**22)
     assert [start for start, _ in work[1:]] == [start + len(paths) for start, paths in work[:-1]]
     assert [path for _, paths in work for path in paths.to_pylist()] == listing.table["path"].to_pylist()

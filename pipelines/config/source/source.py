@@ -1,7 +1,8 @@
 """`source`: raw tables, the query over them, and conditions that its rows must satisfy."""
 
 import re
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, SerializeAsAny, ValidationInfo, field_validator, model_validator
 
@@ -30,6 +31,9 @@ class PathTableSettings(TableSettings):
     @property
     def paths(self) -> tuple[str, ...]:
         return (self.path,) if isinstance(self.path, str) else self.path
+
+    def at(self, places: Sequence[str]) -> Self:
+        return self.model_copy(update={"path": places[0] if len(places) == 1 else tuple(places)})
 
 
 class FileTableSettings(PathTableSettings):

@@ -5,9 +5,9 @@ without a warning."""
 
 import codecs
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from pipelines.config import secrets
 from pipelines.config.messages.validation_errors import show_value
@@ -97,6 +97,18 @@ class TableSettings(Section):
     def paths(self) -> tuple[str, ...]:
         """Paths of the files, if the table consists of files."""
         return ()
+
+    def at(self, places: Sequence[str]) -> Self:
+        """The table with the rows at other places, as `lockstep predict --input` names them. Raises ValueError if they cannot be its."""
+        raise ValueError(
+            f"is of format {self.format}, which has no path; set its own settings, as --source.tables.NAME.SETTING VALUE, without --input"
+        )
+
+    def only_place(self, places: Sequence[str]) -> str:
+        """The place of a table that has one. Raises ValueError for several."""
+        if len(places) > 1:
+            raise ValueError(f"is of format {self.format}, a table at one place, not {len(places)}; give one after the other")
+        return places[0]
 
 
 def spark_options(options: Mapping[str, Value]) -> dict[str, str]:

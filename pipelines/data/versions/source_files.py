@@ -41,8 +41,8 @@ class SourceFiles(Sequence[SourceFile]):
             return self.table
         return self.table.sort_by([(name, "ascending") for name in COLUMNS.names])
 
-    def in_order(self) -> Self:
-        """The same files in that order."""
+    def sort_by_path(self) -> Self:
+        """These files in that order."""
         return self if self.ordered is self.table else type(self)(self.ordered)
 
     def checksums_in_order(self) -> Iterator[str]:

@@ -1,6 +1,5 @@
 """Drafts the config for a Delta table, from a sample of its rows: of a folder, or of an address such as `delta:FOLDER@VERSION`."""
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -8,7 +7,7 @@ import pyarrow as pa
 
 from pipelines.errors import SourceError
 from pipelines.formats.delta.place import LOG
-from pipelines.formats.delta.settings import DeltaLakeTable
+from pipelines.formats.delta.settings import DeltaLakeTable, split_address
 from pipelines.init.draft import Draft, Request
 from pipelines.init.tables.parquet_table import sampled_table
 from pipelines.init.tables.sample import PIECES, WHOLE_BYTES, SampledTable, even_files, even_rows, first_batches
@@ -16,8 +15,6 @@ from pipelines.init.tables.table_draft import draft_sampled_table
 
 if TYPE_CHECKING:
     from pipelines.formats.delta.snapshot import Snapshot
-
-_ADDRESS = re.compile(r"delta:(.+?)(?:@(\d+))?")
 
 
 def draft_folder(request: Request) -> Draft | None:
@@ -27,10 +24,7 @@ def draft_folder(request: Request) -> Draft | None:
 
 def draft_address(request: Request) -> Draft | None:
     """Draft the config for `delta:FOLDER` or `delta:FOLDER@VERSION`; None for other data."""
-    match = _ADDRESS.fullmatch(request.data)
-    if match is None:
-        return None
-    return draft_sampled_table(sample_delta(match[1], None if match[2] is None else int(match[2])), request)
+    return draft_sampled_table(sample_delta(*split_address(request.data)), request) if request.data.startswith("delta:") else None
 
 
 def sample_delta(path: str, version: int | None = None) -> SampledTable:
@@ -48,7 +42,7 @@ def sample_delta(path: str, version: int | None = None) -> SampledTable:
     return sampled_table(settings, sample, all_rows, is_complete)
 
 
-def sample_rows(settings: DeltaLakeTable, most_bytes: int) -> pa.Table | None:
+def rows_to_try(settings: DeltaLakeTable, most_bytes: int) -> pa.Table | None:
     """Some rows of a large version; None of one whose files have at most so many bytes."""
     from pipelines.formats.delta.snapshot import open_snapshot  # noqa: PLC0415
 

@@ -44,7 +44,7 @@ def sample_iceberg(data: str) -> SampledTable:
     return replace(table, doubts=(f"{names}: nanoseconds, which are rounded down to microseconds",)) if names else table
 
 
-def sample_rows(settings: IcebergTable, most_bytes: int) -> pa.Table | None:
+def rows_to_try(settings: IcebergTable, most_bytes: int) -> pa.Table | None:
     """Some rows of a large snapshot; None of one whose files have at most so many bytes."""
     from pipelines.formats.iceberg.snapshot import choose_snapshot  # noqa: PLC0415
 

@@ -1,6 +1,7 @@
 """Settings of the format `iceberg`."""
 
-from typing import ClassVar, Literal
+from collections.abc import Sequence
+from typing import ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -12,7 +13,7 @@ class IcebergTable(PathTableSettings):
     """A snapshot of an Iceberg table. What identifies the rows is the table's UUID and the snapshot's ID."""
 
     implementation: ClassVar[str] = "pipelines.formats.iceberg.table:Iceberg"
-    sampler: ClassVar[str] = "pipelines.formats.iceberg.draft:sample_rows"
+    sampler: ClassVar[str] = "pipelines.formats.iceberg.draft:rows_to_try"
     excluded_from_identity: ClassVar[frozenset[str]] = frozenset({"path", "catalog"})
     format: Literal["iceberg"] = "iceberg"
     path: str = Field("", exclude_if=lambda path: not path)
@@ -37,6 +38,11 @@ class IcebergTable(PathTableSettings):
     @property
     def paths(self) -> tuple[str, ...]:
         return (self.path,) if self.path else ()
+
+    def at(self, places: Sequence[str]) -> Self:
+        """The current snapshot of a table at a path."""
+        names = ("catalog", "table", "snapshot", "branch", "tag")
+        return self.model_copy(update={"path": self.only_place(places), **{name: type(self).model_fields[name].default for name in names}})
 
     @field_validator("catalog")
     @classmethod

@@ -49,7 +49,7 @@ def sample_postgres(address: str) -> SampledTable:
     )
 
 
-def sample_rows(settings: PostgresTable, most_bytes: int) -> pa.Table | None:
+def rows_to_try(settings: PostgresTable, most_bytes: int) -> pa.Table | None:
     """Some rows of a large table; None of one that is small."""
     rows, total, _ = _sample(settings)
     return None if len(rows) == total and rows.nbytes <= most_bytes else even_rows(rows, most_bytes)

@@ -1,12 +1,13 @@
 """Settings of the format `postgres`."""
 
-from typing import Annotated, Any, ClassVar, Literal
+from collections.abc import Sequence
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
 from pipelines.config.section import Text
 from pipelines.config.source.table_settings import TableSettings
-from pipelines.formats.postgres.address import address_fault, without_login
+from pipelines.formats.postgres.address import address_fault, split_address, without_login
 
 _Optional = Annotated[str, Field(exclude_if=lambda text: not text)]
 
@@ -15,7 +16,7 @@ class PostgresTable(TableSettings):
     """A table, a view or a query of PostgreSQL, read in one snapshot."""
 
     implementation: ClassVar[str] = "pipelines.formats.postgres.table:Postgres"
-    sampler: ClassVar[str] = "pipelines.formats.postgres.draft:sample_rows"
+    sampler: ClassVar[str] = "pipelines.formats.postgres.draft:rows_to_try"
     excluded_from_identity: ClassVar[frozenset[str]] = frozenset({"url", "key", "tasks"})
     format: Literal["postgres"] = "postgres"
     url: Text
@@ -36,6 +37,15 @@ class PostgresTable(TableSettings):
     @property
     def place(self) -> Any:
         return f"{without_login(self.url)} {self.table or 'query'}"
+
+    def at(self, places: Sequence[str]) -> Self:
+        """At an address `postgresql://user@host/database?table=name`, or with `query=SELECT …`; without one, the same table there."""
+        url, relation = split_address(self.only_place(places))
+        if fault := address_fault(url):
+            raise ValueError(f"is of format {self.format}: {fault}")
+        if len(relation) > 1:
+            raise ValueError(f"is of format {self.format}, and {without_login(url)} has a table and a query; give one of them")
+        return self.model_copy(update={"url": url, **({"table": "", "query": "", "key": "", **relation} if relation else {})})
 
     @field_validator("url")
     @classmethod

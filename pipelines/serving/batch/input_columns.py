@@ -23,7 +23,7 @@ from pyspark.sql.types import NullType, StringType, StructField, StructType
 
 from pipelines.config import Config
 from pipelines.config.messages.words import name_list
-from pipelines.config.source.source import Source, Table
+from pipelines.config.source.source import FileTableSettings, Source, Table
 from pipelines.config.source.table_settings import TableSettings
 from pipelines.data.features.raw import python_rows
 from pipelines.data.rowwise.translate import UntranslatableError, columns_in, rowwise, source_columns
@@ -164,6 +164,8 @@ def drop_missing_columns(
         if tables[name].format == "parquet":
             lacking[name] = _missing_in_parquet(spark, config, name)
             tables[name] = tables[name].model_copy(update={"ddl": ""})
+        elif not isinstance(tables[name], FileTableSettings):
+            lacking[name] = _missing_in_query(config, name, table.empty(spark).columns)
         elif isinstance(table, Csv) and tables[name].format == "csv":
             lacking[name] = _missing_in_csv(table, reads)
             fields = [field for field in table.schema if field not in lacking[name].fields]
@@ -185,14 +187,21 @@ def _check_not_needed(lacking: Schemas, reads: Reads) -> None:
 
 
 def _missing_in_parquet(spark: SparkSession, config: Config, name: str) -> StructType:
-    """Columns of the schema, or, of the only table without a schema, of the query, that the files do not have."""
+    """Columns of the schema, or of the query, that the files do not have."""
     table = config.source.tables[name]
     without_schema = config.source.model_copy(update={"tables": {name: table.model_copy(update={"ddl": ""})}})
-    columns = {column.lower() for column in raw_tables(without_schema)[name].empty(spark).columns}
+    columns = raw_tables(without_schema)[name].empty(spark).columns
     if ddl := _ddl(table):
-        return StructType([field for field in parse_schema(name, ddl) if field.name.lower() not in columns])
+        present = {column.lower() for column in columns}
+        return StructType([field for field in parse_schema(name, ddl) if field.name.lower() not in present])
+    return _missing_in_query(config, name, columns)
+
+
+def _missing_in_query(config: Config, name: str, columns: Sequence[str]) -> StructType:
+    """Columns of the query that the only table does not have."""
+    present = {column.lower() for column in columns}
     query_columns = source_columns(config.source.sql) if len(config.source.tables) == 1 else set()
-    return StructType([StructField(column, NullType()) for column in sorted(query_columns) if column.lower() not in columns])
+    return StructType([StructField(column, NullType()) for column in sorted(query_columns) if column.lower() not in present])
 
 
 def _missing_in_csv(table: Csv, reads: Callable[[], Reads]) -> StructType:

@@ -15,7 +15,7 @@ from pipelines.config import Config, home
 from pipelines.config.dataset.windows import WindowSettings
 from pipelines.config.load import with_absolute_paths
 from pipelines.config.messages.words import name_list
-from pipelines.config.source.source import FileTableSettings, Table
+from pipelines.config.source.source import Table
 from pipelines.data.rowwise.translate import UntranslatableError, condition_columns, rowwise
 from pipelines.data.sources.base import RawTables, raw_tables
 from pipelines.data.sources.source_errors import source_errors, table_errors
@@ -110,7 +110,7 @@ class InputTables:
 
 def set_input_paths(config: Config, inputs: Sequence[str], default_table: str) -> tuple[Config, tuple[str, ...]]:
     """The config with the paths of `inputs`, `[TABLE=]PATH`, and the names of their tables; `default_table` is that of a path
-    without a name. Raises ConfigError if there is no such table, or if it does not consist of files."""
+    without a name. Raises ConfigError if there is no such table, or if it is at no such place."""
     paths: dict[str, list[str]] = {}
     for text in inputs:
         name, equals, path = text.partition("=")
@@ -126,13 +126,10 @@ def set_input_paths(config: Config, inputs: Sequence[str], default_table: str) -
         paths.setdefault(name, []).append(path)
     tables = dict(config.source.tables)
     for name, table_paths in paths.items():
-        settings = tables[name]
-        if not isinstance(settings, FileTableSettings):
-            raise ConfigError(
-                f"--input: source.tables.{name} is of format {settings.format}, which has no path; set its own settings, as "
-                f"--source.tables.{name}.SETTING VALUE"
-            )
-        tables[name] = settings.model_copy(update={"path": table_paths[0] if len(table_paths) == 1 else tuple(table_paths)})
+        try:
+            tables[name] = tables[name].at(table_paths)
+        except ValueError as error:
+            raise ConfigError(f"--input: source.tables.{name} {error}".replace("NAME", name)) from error
     changed = config.model_copy(update={"source": config.source.model_copy(update={"tables": tables})})
     return with_absolute_paths(changed, home()), tuple(paths)
 

@@ -30,7 +30,7 @@ from pipelines.data.sources.files.content import BLOCK_BYTES, PACKAGE, file_erro
 from pipelines.data.sources.files.dvc import find_dvc_output
 from pipelines.data.sources.files.files import OPEN_BYTES, TASK_BYTES, Search, glob_root, task_bytes, whole_files
 from pipelines.data.sources.files.listing import COLUMNS as FOUND_COLUMNS
-from pipelines.data.sources.files.listing import File, Files, in_columns, iso_texts
+from pipelines.data.sources.files.listing import File, Files, iso_texts, to_columns
 from pipelines.data.versions.checked_tables import BATCH_ROWS
 from pipelines.data.versions.raw_inputs import SourceFile
 from pipelines.data.versions.source_files import COLUMNS, SourceFiles, collect_files
@@ -87,7 +87,7 @@ class FileTable(RawTable[FileSettings]):
     def _new_paths(self, current: Sequence[SourceFile], earlier: Sequence[SourceFile]) -> set[str]:
         """The normal paths of the files of `current` that are not among the `earlier` ones. Those that were only moved are the same,
         unless rows contain names. Raises NoIncrementError if an earlier file is gone or altered."""
-        current, earlier = _in_one_alone(current, earlier)
+        current, earlier = _drop_common_files(current, earlier)
         names = {file: self.relative_name(file.path) for file in {*current, *earlier}}
         before = Counter((names[file], file.checksum) for file in earlier)
         unmatched = []
@@ -112,7 +112,7 @@ class FileTable(RawTable[FileSettings]):
     @property
     def _has_names(self) -> bool:
         """Whether rows contain names of files or values of folders."""
-        return bool(getattr(self.settings, "file_column", "")) or in_columns(self.files).have_folders
+        return bool(getattr(self.settings, "file_column", "")) or to_columns(self.files).have_folders
 
     def state(self) -> Sequence[SourceFile]:
         return stats(files.find(self.settings.path, find_in_tasks))
@@ -141,13 +141,13 @@ class FileTable(RawTable[FileSettings]):
 
     def content_lines(self, files: Sequence[SourceFile], with_names: bool) -> Iterator[str]:
         """A line for each file, sorted: its checksum, its relative name if rows contain it, and the folders that make columns."""
-        listing, listed = in_columns(self.files), collect_files(files)
+        listing, listed = to_columns(self.files), collect_files(files)
         if not with_names and not listing.have_folders:
             yield from listed.checksums_in_order()
             return
         paths = listed.table["path"]
         names = self._relative_names(paths) if with_names else None
-        folders = self._folders_of(paths, listing) if listing.have_folders else None
+        folders = self._find_folders(paths, listing) if listing.have_folders else None
         rest = names if folders is None else folders if names is None else _join(names, folders)
         lines = pa.table([listed.table["checksum"], rest], ["checksum", "rest"]).combine_chunks()
         # In this order, so that all lines are never there at once: of ten million files, they take a gigabyte, and sorted another one.
@@ -164,7 +164,7 @@ class FileTable(RawTable[FileSettings]):
             return pc.utf8_slice_codeunits(paths, len(start))
         return pa.chunked_array([[self.relative_name(path) for path in paths.to_pylist()]], pa.large_string())
 
-    def _folders_of(self, paths: pa.ChunkedArray, listing: Files) -> pa.ChunkedArray:
+    def _find_folders(self, paths: pa.ChunkedArray, listing: Files) -> pa.ChunkedArray:
         """The folders that make columns, of the files at these paths."""
         if paths.equals(listing.table["path"]):
             return listing.table["folders"]
@@ -178,7 +178,7 @@ def _join(*parts: pa.ChunkedArray) -> pa.ChunkedArray:
     return pc.binary_join_element_wise(*filled, _BLANK, null_handling="skip")
 
 
-def _in_one_alone(*listings: Sequence[SourceFile]) -> Iterator[Sequence[SourceFile]]:
+def _drop_common_files(*listings: Sequence[SourceFile]) -> Iterator[Sequence[SourceFile]]:
     """Of two listings, the files that only one has: those at the same path with the same checksum are the same."""
     tables = [collect_files(listing).table for listing in listings]
     for table, other in (tables, tables[::-1]):
@@ -194,7 +194,7 @@ def _normal(path: str) -> str:
 def checksums(spark: SparkSession, listed: Sequence[File]) -> Sequence[SourceFile]:
     """Every file by path, with the SHA-256 of its bytes, computed in Spark's tasks, or here if that is sooner. Raises SourceError if one
     cannot be read."""
-    columns = in_columns(listed)
+    columns = to_columns(listed)
     paths = columns.table["path"]
     are_on_disk = not pc.any(pc.and_(pc.match_substring(paths, "://"), pc.invert(pc.starts_with(paths, PACKAGE)))).as_py()
     are_small = (columns.sizes + OPEN_BYTES).sum() < DRIVER_BYTES
@@ -204,7 +204,7 @@ def checksums(spark: SparkSession, listed: Sequence[File]) -> Sequence[SourceFil
         jobs = [columns[start : start + FILES_PER_JOB] for start in range(0, len(columns), FILES_PER_JOB)]
         tables = [_hash_in_tasks(spark, job) for job in jobs]
     hashed = pa.concat_tables(tables)
-    return SourceFiles(pa.table([paths, hashed["bytes"], _name_digests(hashed["checksum"])], COLUMNS.names)).in_order()
+    return SourceFiles(pa.table([paths, hashed["bytes"], _name_digests(hashed["checksum"])], COLUMNS.names)).sort_by_path()
 
 
 def _hash_in_tasks(spark: SparkSession, listed: Files) -> pa.Table:
@@ -231,7 +231,7 @@ def _name_digests(digests: pa.ChunkedArray) -> pa.ChunkedArray:
 
 def stats(listed: Sequence[File]) -> Sequence[SourceFile]:
     """Every file by path, with only size and modification time: cheap, and enough to detect that a file was written to."""
-    columns = in_columns(listed)
+    columns = to_columns(listed)
     marks = [pa.array([], pa.large_string())]
     for start in range(0, len(columns), BATCH_ROWS):
         part = columns[start : start + BATCH_ROWS].table
@@ -242,7 +242,7 @@ def stats(listed: Sequence[File]) -> Sequence[SourceFile]:
 
 def is_pack_worthwhile(listed: Sequence[File]) -> bool:
     """Whether there are many files, opening them costs more than reading them, and each is small enough for a row."""
-    sizes = in_columns(listed).sizes
+    sizes = to_columns(listed).sizes
     return len(sizes) >= MANY_FILES and sizes.sum() < len(sizes) * OPEN_BYTES and sizes.max() <= TASK_BYTES[1]
 
 

@@ -22,7 +22,7 @@ from wcmatch import glob
 from wcmatch.glob import WcMatcher
 
 from pipelines.data.sources.files.content import PACKAGE, file_errors, inside_package, is_splittable, locate, package_folder
-from pipelines.data.sources.files.listing import COLUMNS, File, Files, Range, distinct, in_columns
+from pipelines.data.sources.files.listing import COLUMNS, File, Files, Range, distinct, to_columns
 from pipelines.errors import SourceError
 
 MOST_GLOBS = 1_000
@@ -96,7 +96,7 @@ def _expand(pattern: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Search:
-    """What is looked for below a folder, on any machine: it travels to tasks."""
+    """A path of a table whose files are looked for, on any machine: it travels to tasks."""
 
     path: str
     """As the config has it."""
@@ -193,7 +193,7 @@ def would_find(path: str, place: str) -> bool:
 def task_bytes(files: Sequence[File], cores: int) -> int:
     """Bytes that a task should read, including OPEN_BYTES for each file."""
     least, most = TASK_BYTES
-    return max(least, min(int((in_columns(files).sizes + OPEN_BYTES).sum()) // (2 * cores), most))
+    return max(least, min(int((to_columns(files).sizes + OPEN_BYTES).sum()) // (2 * cores), most))
 
 
 def ranges(files: Sequence[File], range_bytes: int, split: bool = True) -> list[list[Range]]:
@@ -215,7 +215,7 @@ def ranges(files: Sequence[File], range_bytes: int, split: bool = True) -> list[
 
 def whole_files(files: Sequence[File], range_bytes: int) -> list[tuple[int, pa.Array]]:
     """Groups of consecutive files that cost about `range_bytes` each: the number of the first, and their paths."""
-    columns = in_columns(files)
+    columns = to_columns(files)
     costs = columns.sizes + OPEN_BYTES
     groups = (np.cumsum(costs) - costs // 2) // range_bytes
     starts = [*np.flatnonzero(np.diff(groups, prepend=-1)).tolist(), len(columns)]
@@ -225,7 +225,7 @@ def whole_files(files: Sequence[File], range_bytes: int) -> list[tuple[int, pa.A
 
 def _find(path: str, find_elsewhere: Finder | None) -> pa.Table:
     if path.startswith(PACKAGE):
-        return in_columns(_package_files(path)).table
+        return to_columns(_package_files(path)).table
     filesystem, inner = locate(path)
     elsewhere: list[pa.Table] = []
 
@@ -237,7 +237,7 @@ def _find(path: str, find_elsewhere: Finder | None) -> pa.Table:
     with file_errors(path):
         at = filesystem.get_file_info(inner)
         if at.type == FileType.File:
-            return in_columns([File(_name(path, inner, at.path), at.size or 0, at.mtime.isoformat() if at.mtime else "")]).table
+            return to_columns([File(_name(path, inner, at.path), at.size or 0, at.mtime.isoformat() if at.mtime else "")]).table
         if at.type == FileType.NotFound and not is_glob(inner):
             raise SourceError(f"{path}: no such file; give a path that exists")
         search = Search(path, inner, at.type == FileType.Directory)

@@ -111,7 +111,7 @@ class WholeFiles(Sequence[Range]):
         return (Range(file, 0, file.bytes) for file in self.files)
 
 
-def in_columns(files: Iterable[File]) -> Files:
+def to_columns(files: Iterable[File]) -> Files:
     """Files as columns; those that are in columns already stay as they are."""
     if isinstance(files, Files):
         return files
