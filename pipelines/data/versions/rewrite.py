@@ -12,15 +12,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow.fs import FileSystem
+from xxhash import xxh3_128
 
 from pipelines.data.versions import storage
 from pipelines.data.versions.commit import Attempt
-from pipelines.data.versions.parts import RowGroup, row_group_digest, write_row_groups
+from pipelines.data.versions.manifest import RESTORE
+from pipelines.data.versions.parts import RowGroup, checksum, row_group_digest, write_row_groups
 from pipelines.data.versions.raw_inputs import RAW_ROWS, side_file, write_raw_rows
 from pipelines.data.versions.row_keys import KEYS, read_keys, write_keys
 from pipelines.data.versions.rows_digest import sum_row_hashes
 from pipelines.data.versions.schema import TensorColumn, arrow_schema, from_numpy
 from pipelines.data.versions.versions import read_stored_columns
+from pipelines.errors import CorruptError
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,20 @@ class RewrittenPart:
     """Sum of the hashes of the removed rows; see `rows_digest`."""
     removed_classes: dict[str, dict[int, int]] = field(default_factory=dict)
     """How often each class stands in the removed values, by column of those that are counted."""
+
+
+def check_part(filesystem: FileSystem, path: str, groups: Sequence[RowGroup]) -> str:
+    """The checksum of a part's file, as `file_checksum` has it. Raises CorruptError unless its row groups, of which `groups` are all, have
+    the checksums of the index."""
+    total = xxh3_128()
+    with storage.store_errors(path), filesystem.open_input_file(path) as stream:
+        for group in groups:
+            content = stream.read_buffer(group.bytes)
+            if checksum(content) != group.checksum:
+                raise CorruptError(f"{path}: row group {group.index} has another checksum than the index says; {RESTORE}")
+            total.update(content)
+        total.update(stream.read_buffer())
+    return f"xxh3:{total.hexdigest()}"
 
 
 def rewrite_part(

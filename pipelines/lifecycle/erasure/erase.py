@@ -120,8 +120,8 @@ def _erase_keys(
     job: "ErasureJob", outcome: ErasureResult, keys: Sequence[Key], predictions: Sequence[str], is_confirmed: bool, is_locked: bool
 ) -> None:
     """Search for keys, and erase their rows if that is confirmed."""
-    config, journal = job.config, None
-    with meanwhile(partial(import_modules, [_TRACKED])):  # MLflow takes as long to import as the parts to be written
+    config, journal, plans = job.config, None, list["TrackedErasure"]()
+    with meanwhile(partial(import_modules, [_TRACKED])):  # MLflow takes seconds to import
         result = search(config.dataset.path, config.dataset.key, keys, config.name)
         if not result.versions and not result.unsearchable:
             raise DatasetError(f"{config.dataset.path} holds no dataset version; run jobs/etl.py with the same config first")
@@ -129,11 +129,12 @@ def _erase_keys(
         if is_confirmed:
             # Files of attempts that died may have the rows too. The lock says that no attempt is alive.
             remove_debris(job.filesystem, job.folder, age_seconds=0 if is_locked else DEBRIS_AGE_SECONDS)
-        if is_confirmed and outcome.has_rows:
-            grace_seconds = DAY if job.grace_seconds is None else job.grace_seconds
-            journal = begin(job.filesystem, job.folder, keys, grace_seconds, predictions)
-            job.write(journal, result)
-    planned = job.plan_tracked(result, keys)
+        with meanwhile(lambda: plans.append(job.plan_tracked(result, keys))):
+            if is_confirmed and outcome.has_rows:
+                grace_seconds = DAY if job.grace_seconds is None else job.grace_seconds
+                journal = begin(job.filesystem, job.folder, keys, grace_seconds, predictions)
+                job.write(journal, result)
+    (planned,) = plans
     outcome.artifacts, outcome.running = [*planned.removed, *planned.rewritten], planned.running
     outcome.models += planned.models
     if journal is not None:

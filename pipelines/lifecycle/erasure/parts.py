@@ -8,12 +8,11 @@ from pyarrow.fs import FileSystem
 
 from pipelines.data.versions import storage
 from pipelines.data.versions.commit import Attempt
-from pipelines.data.versions.manifest import RESTORE, Manifest
-from pipelines.data.versions.parts import RowGroup, checksum, file_checksum
+from pipelines.data.versions.manifest import Manifest
+from pipelines.data.versions.parts import RowGroup, file_checksum
 from pipelines.data.versions.raw_inputs import RAW_ROWS, side_file
-from pipelines.data.versions.rewrite import RewrittenPart, rewrite_part
+from pipelines.data.versions.rewrite import RewrittenPart, check_part, rewrite_part
 from pipelines.data.versions.row_keys import KEYS
-from pipelines.errors import CorruptError
 from pipelines.lifecycle.erasure.quarantine import write_without
 from pipelines.lifecycle.erasure.search import Search, version_folder
 
@@ -58,12 +57,12 @@ def replace_part(search: Search, name: str, path: str) -> ReplacedPart:
     version = next(version for name_of_version, version in search.versions.items() if path in search.parts[name_of_version])
     owner, removal = search.parts[version_folder(version)][path].owner, search.removals[path]
     root, filesystem = f"{search.folder}/{owner}", search.filesystem
-    _check_part(filesystem, f"{search.folder}/{path}", removal.groups)
+    part_checksum = check_part(filesystem, f"{search.folder}/{path}", removal.groups)
     part = rewrite_part(filesystem, root, Attempt(filesystem, root, name), version.columns, columns_to_count(version.manifest), removal)
     old = removal.groups[0].file
-    old_files = [old, side_file(old, KEYS), *_present(filesystem, root, side_file(old, RAW_ROWS))]
+    old_files = [side_file(old, KEYS), *_present(filesystem, root, side_file(old, RAW_ROWS))]
     new_files = [*dict.fromkeys(group.file for group in part.row_groups), *part.side_files]
-    removed = {f"{owner}/{file}": file_checksum(filesystem, f"{root}/{file}") for file in old_files}
+    removed = {path: part_checksum} | {f"{owner}/{file}": file_checksum(filesystem, f"{root}/{file}") for file in old_files}
     written = {f"{owner}/{file}": file_checksum(filesystem, f"{root}/{file}") for file in new_files}
     return ReplacedPart(part, removal.groups[0].split, removed, written)
 
@@ -83,14 +82,6 @@ def quarantine_files(search: Search, version: str) -> list[str]:
     folder = f"{search.folder}/{version}/quarantine-{search.versions[version].manifest.attempt}"
     entries = storage.entries(search.filesystem, folder)
     return [entry.path.removeprefix(f"{search.folder}/") for entry in entries if entry.is_file]
-
-
-def _check_part(filesystem: FileSystem, path: str, groups: tuple[RowGroup, ...]) -> None:
-    """Compare a part with the checksums of its row groups."""
-    with storage.store_errors(path), filesystem.open_input_file(path) as stream:
-        for group in groups:
-            if checksum(stream.read_buffer(group.bytes)) != group.checksum:
-                raise CorruptError(f"{path}: row group {group.index} has another checksum than the index says; {RESTORE}")
 
 
 def _present(filesystem: FileSystem, root: str, file: str) -> list[str]:
