@@ -1,6 +1,7 @@
 """Finds the folders of parts that the indexes of a dataset refer to: versions share parts, and those of an increment lie in its parents'
 folders. Nobody removes an attempt that such an index names, whatever has become of the manifest beside it."""
 
+import posixpath
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,6 +26,17 @@ class PartFolder:
     version: str
     """Folder of the version that has the parts; empty for the one that has the index."""
     attempt: str
+
+
+def path_in_dataset(version: str, file: str) -> str:
+    """The path of a part relative to the dataset's folder, from that in the index of the version in the folder `version`."""
+    return posixpath.normpath(f"{version}/{file}")
+
+
+def path_in_version(version: str, path: str) -> str:
+    """The path of a part as the index of the version in the folder `version` has it, from that relative to the dataset's folder."""
+    owner, _, file = path.partition("/")
+    return file if owner == version else f"../{path}"
 
 
 def part_folder(file: str) -> PartFolder:

@@ -67,6 +67,11 @@ class Version:
                 parts.setdefault(group.file, []).append(group)
         return {file: tuple(groups) for file, groups in parts.items()}
 
+    @property
+    def folder(self) -> str:
+        """The name of its folder: that of the version, unless somebody has copied or renamed it."""
+        return self.root.rpartition("/")[2]
+
     def rows(self, split: str) -> int:
         return int(self.row_groups.select_split(split).rows.sum())
 

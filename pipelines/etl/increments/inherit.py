@@ -15,6 +15,7 @@ from pipelines.data.sources.base import NoIncrementError, distribute
 from pipelines.data.versions.commit import Attempt, Report
 from pipelines.data.versions.manifest import SPLITS, tensor_columns
 from pipelines.data.versions.merge_parts import Part, find_small_parts, merge_parts
+from pipelines.data.versions.part_folders import path_in_dataset, path_in_version
 from pipelines.data.versions.parts import RowGroup
 from pipelines.data.versions.rewrite import Removal, RewrittenPart, rewrite_part
 from pipelines.data.versions.row_groups import collect_row_groups
@@ -33,7 +34,7 @@ def inherit(parent: Version, new_rows: Report, rewritten: list[RewrittenPart]) -
     row_groups_in_place: dict[str, list[RowGroup]] = {part.file: part.row_groups for part in rewritten}
     row_groups_in_place |= {file: [] for part in rewritten for file in part.merged}
     for file, groups in groups_by_part.items():
-        shared = [replace(group, file=path_from_sibling(file, parent.manifest.version)) for group in groups]
+        shared = [replace(group, file=path_in_version("", path_in_dataset(parent.folder, file))) for group in groups]
         inherited += row_groups_in_place.get(file, shared)
     first = {split: 1 + max((group.part for group in parent.row_groups if group.split == split), default=-1) for split in SPLITS}
     numbered = [replace(group, part=first[group.split] + group.part) for group in new_rows.row_groups]
@@ -97,8 +98,3 @@ def _rewrite(
     else:
         part = merge_parts(filesystem, root, attempt, columns, row_group_bytes, work)
     yield pa.RecordBatch.from_pydict({"part": [pickle.dumps(part)]})
-
-
-def path_from_sibling(file: str, version: str) -> str:
-    """The path of a part of another version, relative to a version beside it."""
-    return file if file.startswith("../") else f"../{version}/{file}"

@@ -14,7 +14,7 @@ from pipelines.data.versions.raw_inputs import RAW_ROWS, side_file
 from pipelines.data.versions.rewrite import RewrittenPart, check_part, rewrite_part
 from pipelines.data.versions.row_keys import KEYS
 from pipelines.lifecycle.erasure.quarantine import write_without
-from pipelines.lifecycle.erasure.search import Search, version_folder
+from pipelines.lifecycle.erasure.search import Search
 
 Checksums = dict[str, str]
 """`xxh3:…` of files, by their paths relative to the dataset's folder."""
@@ -55,7 +55,7 @@ def replace_part(search: Search, name: str, path: str) -> ReplacedPart:
     """Write the part at `path` again, without the rows of the search, in the attempt `name` of the version that owns it. Raises
     CorruptError if a byte of it was altered, which a new checksum would hide."""
     version = next(version for name_of_version, version in search.versions.items() if path in search.parts[name_of_version])
-    owner, removal = search.parts[version_folder(version)][path].owner, search.removals[path]
+    owner, removal = search.parts[version.folder][path].owner, search.removals[path]
     root, filesystem = f"{search.folder}/{owner}", search.filesystem
     part_checksum = check_part(filesystem, f"{search.folder}/{path}", removal.groups)
     part = rewrite_part(filesystem, root, Attempt(filesystem, root, name), version.columns, columns_to_count(version.manifest), removal)

@@ -15,13 +15,14 @@ from pipelines.data.features.raw import is_list
 from pipelines.data.versions import storage
 from pipelines.data.versions.commit import read_manifest, row_groups_path, sources_path, write_index
 from pipelines.data.versions.manifest import SPLITS, Erasure, Folds, Manifest, content_digest, split_summaries
+from pipelines.data.versions.part_folders import path_in_version
 from pipelines.data.versions.parts import RowGroup
 from pipelines.data.versions.rows_digest import rows_sum
 from pipelines.data.versions.schema import schema_from_text
 from pipelines.data.versions.versions import Version, read_version
 from pipelines.errors import DatasetError
 from pipelines.lifecycle.erasure.parts import ReplacedPart
-from pipelines.lifecycle.erasure.search import parts_by_path, version_folder
+from pipelines.lifecycle.erasure.search import parts_by_path
 from pipelines.lifecycle.statements.croissant import croissant_path
 
 Replaced = Mapping[str, ReplacedPart]
@@ -79,19 +80,13 @@ def _row_groups(version: Version, replaced: Replaced) -> list[RowGroup]:
     """All row groups of the version, with those of the replaced parts in their places."""
     row_groups, originals = list[RowGroup](), version.groups_by_part()
     for path, groups in parts_by_path(version).items():
-        original = originals[_file_in(version, path)]
+        original = originals[path_in_version(version.folder, path)]
         if path not in replaced:
             row_groups += original
             continue
         new = (replace(group, file=f"{groups.owner}/{group.file}", part=original[0].part) for group in replaced[path].part.row_groups)
-        row_groups += [replace(group, file=_file_in(version, group.file)) for group in new]
+        row_groups += [replace(group, file=path_in_version(version.folder, group.file)) for group in new]
     return row_groups
-
-
-def _file_in(version: Version, path: str) -> str:
-    """A path relative to the dataset's folder, relative to the version."""
-    owner, _, file = path.partition("/")
-    return file if owner == version_folder(version) else f"../{path}"
 
 
 def _without_rows(manifest: Manifest, groups: list[RowGroup], parts: list[ReplacedPart], rows: dict[str, int], name: str) -> Manifest:

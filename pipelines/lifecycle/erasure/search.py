@@ -1,7 +1,6 @@
 """Finds the rows of keys in all versions of a dataset. Versions share parts, and each part is read once."""
 
 import os
-import posixpath
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -16,6 +15,7 @@ from pipelines.config.messages.words import name_list
 from pipelines.data.versions import storage
 from pipelines.data.versions.commit import read_manifest
 from pipelines.data.versions.manifest import SPLITS, Manifest
+from pipelines.data.versions.part_folders import path_in_dataset
 from pipelines.data.versions.parts import RowGroup
 from pipelines.data.versions.rewrite import Removal
 from pipelines.data.versions.row_keys import find_rows, has_keys
@@ -165,16 +165,11 @@ def _open_searchable(result: Search, name: str, manifest: Manifest, columns: Seq
     return version
 
 
-def version_folder(version: Version) -> str:
-    """The name of a version's folder, which a copy of the version has in place of the version's own name."""
-    return version.root.rpartition("/")[2]
-
-
 def parts_by_path(version: Version) -> dict[str, SharedPart]:
     """The parts of a version, by their paths relative to the dataset's folder."""
     parts = {}
     for file, groups in version.groups_by_part().items():
-        owner, _, inner = posixpath.normpath(f"{version_folder(version)}/{file}").partition("/")
+        owner, _, inner = path_in_dataset(version.folder, file).partition("/")
         parts[f"{owner}/{inner}"] = SharedPart(owner, tuple(replace(group, file=inner) for group in groups))
     return parts
 
