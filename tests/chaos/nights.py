@@ -198,7 +198,7 @@ def check_without_kills(nights: Nights, seed: int) -> None:
         live_through(quiet, number)
     nights_that_differ = [number for number, pair in enumerate(zip(nights.digests, quiet.digests, strict=True)) if len({*pair}) > 1]
     assert not nights_that_differ, f"without kills, nights {nights_that_differ} have other rows or another order"
-    champions = [read_champion(one) for one in (nights, quiet)]
+    champions = [read_champion(trial) for trial in (nights, quiet)]
     assert champions[0] == champions[1], f"the champions differ: {champions}"
 
 

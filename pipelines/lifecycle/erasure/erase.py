@@ -23,7 +23,7 @@ from pipelines.lifecycle.erasure.journal import PUBLISH, REMOVE, TRACKING, WRITE
 from pipelines.lifecycle.erasure.parts import ReplacedPart, quarantine_files, replace_part, replace_quarantine
 from pipelines.lifecycle.erasure.publish import publish, table_paths
 from pipelines.lifecycle.erasure.quarantine import text_matcher
-from pipelines.lifecycle.erasure.search import Search, map_in_threads, search
+from pipelines.lifecycle.erasure.search import KeySearch, map_in_threads, search
 from pipelines.runtime.imports import import_modules, meanwhile
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ def _erase_keys(
         outcome.certificates.append(job.go_on(journal))
 
 
-def _describe(outcome: ErasureResult, result: Search, keys: Sequence[Key], predictions: Sequence[str]) -> None:
+def _describe(outcome: ErasureResult, result: KeySearch, keys: Sequence[Key], predictions: Sequence[str]) -> None:
     """Say what a search has found, and what the outputs of predictions hold."""
     outcome.unsearchable |= result.unsearchable
     outcome.versions = {name: {"rows": result.rows(name), "quarantined": result.count_quarantined(name)} for name in result.concerned}
@@ -173,7 +173,7 @@ class ErasureJob:
     grace_seconds: float | None
     """In place of those that the erasures began with; None to keep them."""
 
-    def plan_tracked(self, result: Search, keys: Sequence[Key]) -> "TrackedErasure":
+    def plan_tracked(self, result: KeySearch, keys: Sequence[Key]) -> "TrackedErasure":
         """Find what is to be changed in MLflow, and the models that were trained on the rows."""
         from pipelines.lifecycle.erasure.tracked import ErasedRows, erase_tracked  # noqa: PLC0415
 
@@ -195,7 +195,7 @@ class ErasureJob:
             self._track(journal)
         return self._remove(journal)
 
-    def write(self, journal: Journal, result: Search) -> None:
+    def write(self, journal: Journal, result: KeySearch) -> None:
         """Write the parts concerned again, and the quarantines of all versions concerned."""
         names = list(result.removals)
         replaced = dict(zip(names, map_in_threads(partial(replace_part, result, journal.name), names), strict=True))

@@ -14,7 +14,7 @@ from pipelines.data.versions.raw_inputs import RAW_ROWS, side_file
 from pipelines.data.versions.rewrite import RewrittenPart, check_part, rewrite_part
 from pipelines.data.versions.row_keys import KEYS
 from pipelines.lifecycle.erasure.quarantine import write_without
-from pipelines.lifecycle.erasure.search import Search
+from pipelines.lifecycle.erasure.search import KeySearch
 
 Checksums = dict[str, str]
 """`xxh3:…` of files, by their paths relative to the dataset's folder."""
@@ -51,7 +51,7 @@ def columns_to_count(manifest: Manifest) -> list[str]:
     return [*(name for name, fitted in manifest.encoders.items() if fitted.class_counts), *(manifest.folds.rows if manifest.folds else ())]
 
 
-def replace_part(search: Search, name: str, path: str) -> ReplacedPart:
+def replace_part(search: KeySearch, name: str, path: str) -> ReplacedPart:
     """Write the part at `path` again, without the rows of the search, in the attempt `name` of the version that owns it. Raises
     CorruptError if a byte of it was altered, which a new checksum would hide."""
     version = next(version for name_of_version, version in search.versions.items() if path in search.parts[name_of_version])
@@ -67,7 +67,7 @@ def replace_part(search: Search, name: str, path: str) -> ReplacedPart:
     return ReplacedPart(part, removal.groups[0].split, removed, written)
 
 
-def replace_quarantine(search: Search, name: str, version: str) -> Checksums:
+def replace_quarantine(search: KeySearch, name: str, version: str) -> Checksums:
     """Write the quarantine of a version as that of the attempt `name`, without the rows of the search. Returns the new files."""
     filesystem, written = search.filesystem, {}
     for file in quarantine_files(search, version):
@@ -77,7 +77,7 @@ def replace_quarantine(search: Search, name: str, version: str) -> Checksums:
     return written
 
 
-def quarantine_files(search: Search, version: str) -> list[str]:
+def quarantine_files(search: KeySearch, version: str) -> list[str]:
     """The files of a version's quarantine, relative to the dataset's folder."""
     folder = f"{search.folder}/{version}/quarantine-{search.versions[version].manifest.attempt}"
     entries = storage.entries(search.filesystem, folder)

@@ -46,7 +46,7 @@ class SharedPart:
 
 
 @dataclass
-class Search:
+class KeySearch:
     """Where the rows of keys are."""
 
     filesystem: FileSystem
@@ -101,11 +101,11 @@ class Search:
         return [name for name in self.versions if self.rows(name) or self.count_quarantined(name)]
 
 
-def search(path: str, columns: Sequence[str], keys: Sequence[Key], application: str) -> Search:
+def search(path: str, columns: Sequence[str], keys: Sequence[Key], application: str) -> KeySearch:
     """Find the rows whose key has the values of `keys` in the `columns` of `dataset.key`. Raises ConfigError for a value that no version's
     column can have, CorruptError if a file of keys is damaged."""
     filesystem, folder = storage.locate(path)
-    result = Search(filesystem, folder)
+    result = KeySearch(filesystem, folder)
     manifests, result.unsearchable = readable_manifests(filesystem, folder)
     for name, manifest in manifests.items():
         version = _open_searchable(result, name, manifest, columns)
@@ -147,7 +147,7 @@ def dataset_key(manifest: Manifest) -> tuple[str, ...]:
     return tuple(manifest.identity.get("dataset", {}).get("key", ()))
 
 
-def _open_searchable(result: Search, name: str, manifest: Manifest, columns: Sequence[str]) -> Version | None:
+def _open_searchable(result: KeySearch, name: str, manifest: Manifest, columns: Sequence[str]) -> Version | None:
     """The version, if the hashes beside its parts are those of such keys; else its reason is kept."""
     declared = dataset_key(manifest)
     if {*declared} != {*columns}:
@@ -191,7 +191,7 @@ def hash_for_versions(manifests: Mapping[str, Manifest], keys: Sequence[Key], ap
     return hashed
 
 
-def _find_in_part(result: Search, part_and_version: tuple[SharedPart, str]) -> tuple[int, ...]:
+def _find_in_part(result: KeySearch, part_and_version: tuple[SharedPart, str]) -> tuple[int, ...]:
     """The numbers of the rows in a part whose keys are wanted, by the hashes for a version that refers to it."""
     part, version = part_and_version
     hashes = np.unique(np.array([key.hash for key in result.keys_of_type(version)], np.int64))
