@@ -7,8 +7,8 @@
 4. `publish`      makes indexes and manifests of all versions that refer to these parts, and puts them in place of the old ones.
 5. `tracked`      removes what runs in MLflow keep of the rows, and lists the models that were trained on them; `predictions` writes outputs
                   that were named again.
-6. `journal`      records each step before it is taken, so that an erasure that was interrupted goes on. `certificate` says at the end what
-                  was erased and where, and can be compared with the files again.
-7. `erase`        takes these steps in their order. Old files stay until the grace time is over, for those who still read them.
-8. `command`      says what was done, or would be.
+6. `journal`      records each phase before it is entered, so that an erasure that was interrupted goes on; `phases` takes one after
+                  another. Old files stay until the grace time is over, for those who still read them. `certificate` says at the end
+                  what was erased and where, and can be compared with the files again.
+7. `erase`        goes on with what was interrupted, searches, and begins; `command` says what was done, or would be.
 """

@@ -19,6 +19,7 @@ from pipelines.data.versions.manifest import Manifest
 from pipelines.data.versions.parts import file_checksum
 from pipelines.errors import ConfigError
 from pipelines.lifecycle.erasure.erased_keys import HashedKey, Key
+from pipelines.lifecycle.erasure.journal import ErasureRecord
 from pipelines.lifecycle.erasure.search import dataset_key, hash_for_versions, readable_manifests
 
 FORMAT = 1
@@ -124,8 +125,31 @@ def _checksum(filesystem: FileSystem, path: str) -> str:
     return file_checksum(filesystem, path) if filesystem.get_file_info(path).is_file else ""
 
 
-def write_certificate(filesystem: FileSystem, folder: str, values: Mapping[str, Any]) -> str:
-    """Write the certificate, in place of an unfinished one, and return its path."""
-    path = certificate_path(folder, values["name"])
-    storage.put_file(filesystem, path, storage.seal({"format": FORMAT, **values}))
+def write_certificate(filesystem: FileSystem, folder: str, pipeline: str, record: ErasureRecord, finished: str) -> str:
+    """Write the certificate of an erasure, in place of an unfinished one, and return its path. `finished` is when old files were removed;
+    empty until then."""
+    tracked = record.tracked or {}
+    values = {
+        "format": FORMAT,
+        "name": record.name,
+        "pipeline": pipeline,
+        "asked_by": record.asked_by,
+        "asked_at": record.asked_at,
+        "due": time_text(record.due),
+        "finished": finished,
+        "salt": record.salt,
+        "keys": record.key_hashes,
+        "key_columns": record.key_columns,
+        "versions": {name: version.model_dump(exclude={"positions"}) for name, version in record.versions.items()},
+        "unsearchable": record.unsearchable,
+        "removed": record.removed,
+        "written": record.written,
+        "predictions": record.outputs,
+        "artifacts": {name: tracked[name] for name in ("removed", "rewritten", "unchanged")},
+        "models": tracked["models"],
+        "running": tracked["running"],
+        "notes": list(NOTES),
+    }
+    path = certificate_path(folder, record.name)
+    storage.put_file(filesystem, path, storage.seal(values))
     return path

@@ -1,4 +1,4 @@
-"""Erases rows by their keys, step by step, each of which the journal records before it is taken."""
+"""Erases rows by their keys, after erasures that were interrupted; and says what was erased, or would be."""
 
 import logging
 import re
@@ -8,22 +8,19 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pyarrow.fs import FileSystem, LocalFileSystem
+from pyarrow.fs import FileSystem
 
 from pipelines.config import Config
 from pipelines.data.versions import storage
-from pipelines.data.versions.commit import DEBRIS_AGE_SECONDS, FOLDERS, read_manifest, remove_attempt, remove_debris
+from pipelines.data.versions.commit import DEBRIS_AGE_SECONDS, remove_debris
 from pipelines.data.versions.erasures import ERASURES, dataset_lock
 from pipelines.data.versions.part_folders import VERSION_NAME
-from pipelines.data.versions.parts import file_checksum
 from pipelines.errors import ConfigError, DatasetError
 from pipelines.lifecycle.erasure import certificate as certificates
 from pipelines.lifecycle.erasure.erased_keys import Key, parse_keys
-from pipelines.lifecycle.erasure.journal import PUBLISH, REMOVE, TRACKING, WRITE, Journal, begin, due_after, read_journals
-from pipelines.lifecycle.erasure.parts import ReplacedPart, quarantine_files, replace_part, replace_quarantine
-from pipelines.lifecycle.erasure.publish import publish, table_paths
-from pipelines.lifecycle.erasure.quarantine import text_matcher
-from pipelines.lifecycle.erasure.search import KeySearch, map_in_threads, search
+from pipelines.lifecycle.erasure.journal import REMOVE, begin, read_journals
+from pipelines.lifecycle.erasure.phases import ErasureJob
+from pipelines.lifecycle.erasure.search import KeySearch, search
 from pipelines.runtime.imports import import_modules, meanwhile
 
 if TYPE_CHECKING:
@@ -98,26 +95,26 @@ def erase_rows(
         if keys:
             _erase_keys(job, outcome, keys, predictions, is_confirmed, is_locked)
         outcome.waiting = {
-            journal.name: certificates.time_text(journal.due) if journal.phase == REMOVE else "unfinished"
+            journal.record.name: certificates.time_text(journal.record.due) if journal.record.phase == REMOVE else "unfinished"
             for journal in read_journals(filesystem, folder)
         }
     return outcome
 
 
-def _finish_earlier(job: "ErasureJob", outcome: ErasureResult, is_locked: bool) -> None:
+def _finish_earlier(job: ErasureJob, outcome: ErasureResult, is_locked: bool) -> None:
     """Go on with erasures that were interrupted, and with those whose grace time is over."""
     if is_locked:
         _remove_drafts(job.filesystem, job.folder)
     for journal in read_journals(job.filesystem, job.folder):
-        was_interrupted = journal.phase != REMOVE
+        was_interrupted = journal.record.phase != REMOVE
         outcome.certificates.append(job.go_on(journal))
         if was_interrupted:
-            outcome.unsearchable |= journal.values["unsearchable"]
-            outcome.models += journal.values["tracked"]["models"]
+            outcome.unsearchable |= journal.record.unsearchable
+            outcome.models += (journal.record.tracked or {}).get("models", [])
 
 
 def _erase_keys(
-    job: "ErasureJob", outcome: ErasureResult, keys: Sequence[Key], predictions: Sequence[str], is_confirmed: bool, is_locked: bool
+    job: ErasureJob, outcome: ErasureResult, keys: Sequence[Key], predictions: Sequence[str], is_confirmed: bool, is_locked: bool
 ) -> None:
     """Search for keys, and erase their rows if that is confirmed."""
     config, journal, plans = job.config, None, list["TrackedErasure"]()
@@ -138,7 +135,7 @@ def _erase_keys(
     outcome.artifacts, outcome.running = [*planned.removed, *planned.rewritten], planned.running
     outcome.models += planned.models
     if journal is not None:
-        journal.values["planned"] = asdict(planned)
+        journal.record = journal.record.model_copy(update={"tracked": asdict(planned)})
         outcome.certificates.append(job.go_on(journal))
 
 
@@ -160,161 +157,3 @@ def _remove_drafts(filesystem: FileSystem, folder: str) -> None:
     for entry in (entry for place in (f"{folder}/{ERASURES}", *versions) for entry in storage.entries(filesystem, place)):
         if entry.is_file and _DRAFT.search(entry.base_name):
             storage.remove_file(filesystem, entry.path)
-
-
-@dataclass(frozen=True)
-class ErasureJob:
-    """Takes an erasure through its phases."""
-
-    config: Config
-    filesystem: FileSystem
-    folder: str
-    command: str
-    grace_seconds: float | None
-    """In place of those that the erasures began with; None to keep them."""
-
-    def plan_tracked(self, result: KeySearch, keys: Sequence[Key]) -> "TrackedErasure":
-        """Find what is to be changed in MLflow, and the models that were trained on the rows."""
-        from pipelines.lifecycle.erasure.tracked import ErasedRows, erase_tracked  # noqa: PLC0415
-
-        versions = ((name, result.versions[name]) for name in result.concerned)
-        erased = [ErasedRows(version.manifest, result.rows(name), result.positions(name), version.digest) for name, version in versions]
-        return erase_tracked(self.config, erased, self.command, text_matcher(keys), dry=True)
-
-    def go_on(self, journal: Journal) -> str:
-        """Take all phases that are left. Returns the path of the certificate."""
-        if journal.phase == WRITE:
-            for entry in storage.entries(self.filesystem, self.folder):
-                if not entry.is_file:
-                    remove_attempt(self.filesystem, entry.path, journal.name)
-            keys = journal.values["keys"]
-            self.write(journal, search(self.config.dataset.path, list(keys[0]), keys, self.config.name))
-        if journal.phase == PUBLISH:
-            self._publish(journal)
-        if journal.phase == TRACKING:
-            self._track(journal)
-        return self._remove(journal)
-
-    def write(self, journal: Journal, result: KeySearch) -> None:
-        """Write the parts concerned again, and the quarantines of all versions concerned."""
-        names = list(result.removals)
-        replaced = dict(zip(names, map_in_threads(partial(replace_part, result, journal.name), names), strict=True))
-        removed = {file: checksum for part in replaced.values() for file, checksum in part.removed.items()}
-        written = {file: checksum for part in replaced.values() for file, checksum in part.written.items()}
-        for name in result.concerned:
-            written |= replace_quarantine(result, journal.name, name)
-            old = [*quarantine_files(result, name), *table_paths(name, result.versions[name].manifest)]
-            removed |= {file: file_checksum(self.filesystem, f"{self.folder}/{file}") for file in old}
-        journal.enter(
-            PUBLISH,
-            versions={
-                name: {"quarantined": result.count_quarantined(name), "positions": result.positions(name)} for name in result.concerned
-            },
-            unsearchable=result.unsearchable,
-            records=[dict(record) for record in result.records(journal.values["keys"])],
-            key_columns=list(journal.values["keys"][0]),
-            key_hashes=certificates.hash_first_records(journal.values["keys"], result.keys.values(), journal.values["salt"]),
-            replaced={path: part.to_values() for path, part in replaced.items()},
-            removed=removed,
-            written=written,
-        )
-
-    def _publish(self, journal: Journal) -> None:
-        """Put new manifests in place of the old ones, one version after another."""
-        replaced = {path: ReplacedPart.from_values(values) for path, values in journal.values["replaced"].items()}
-        versions, written = dict(journal.values["versions"]), dict(journal.values["written"])
-        for name, values in versions.items():
-            manifest, rows = publish(self.filesystem, self.folder, name, journal.name, replaced)
-            before = next(erasure.digest_before for erasure in manifest.erasures if erasure.certificate == journal.name)
-            versions[name] = {
-                **values,
-                "rows": rows,
-                "digest_before": before,
-                "digest_after": manifest.digest,
-                "columns_with_texts": certificates.columns_with_texts(manifest),
-            }
-            written |= {file: file_checksum(self.filesystem, f"{self.folder}/{file}") for file in table_paths(name, manifest)}
-        journal.enter(TRACKING, versions=versions, written=written, replaced={})
-
-    def _track(self, journal: Journal) -> None:
-        """Erase from MLflow and from outputs of predictions, and write the certificate. What is to be changed is recorded before, since the
-        second of two attempts does not find what the first has removed."""
-        from pipelines.lifecycle.erasure.predictions import erase_predictions  # noqa: PLC0415
-        from pipelines.lifecycle.erasure.tracked import ErasedRows, erase_tracked  # noqa: PLC0415
-
-        values, keys = journal.values, [dict(key) for key in journal.values["keys"]]
-        erased = []
-        for name, version in values["versions"].items():
-            manifest = read_manifest(self.filesystem, f"{self.folder}/{name}")
-            if manifest is not None:
-                erased.append(ErasedRows(manifest, version["rows"], version["positions"], version["digest_before"]))
-        run = partial(erase_tracked, self.config, erased, self.command, text_matcher(keys))
-        if "outputs" not in values:
-            outputs = [erase_predictions(path, journal.name, keys, values["records"], dry=True) for path in values["predictions"]]
-            planned = values.get("planned") or asdict(run(dry=True))
-            journal.enter(TRACKING, planned=planned, outputs=[asdict(output) for output in outputs])
-        for path in values["predictions"]:
-            erase_predictions(path, journal.name, keys, values["records"], dry=False)
-        unchanged = run(dry=False).unchanged
-        grace = values["grace_seconds"] if self.grace_seconds is None else self.grace_seconds
-        journal.values |= {"tracked": {**values["planned"], "unchanged": unchanged}, "due": due_after(grace)}
-        for version in values["versions"].values():
-            version.pop("positions")
-        self._certify(journal, finished="")
-        for name in ("keys", "records", "planned", "replaced"):
-            journal.values.pop(name)
-        journal.enter(REMOVE)
-
-    def _remove(self, journal: Journal) -> str:
-        """Remove old files if the grace time is over. Returns the path of the certificate."""
-        if self.grace_seconds is not None and (due := due_after(self.grace_seconds)) < journal.due:
-            journal.enter(REMOVE, due=due)
-        if due_after(0) < journal.due:
-            return certificates.certificate_path(self.folder, journal.name)
-        for file in journal.values["removed"]:
-            storage.remove_file(self.filesystem, f"{self.folder}/{file}")
-        for output in journal.values["outputs"]:
-            filesystem, folder = storage.locate(output["path"])
-            for file in output["old_files"]:
-                storage.remove_file(filesystem, f"{folder}/{file}")
-        for name in journal.values["versions"]:
-            _remove_empty_folders(self.filesystem, f"{self.folder}/{name}")
-        path = self._certify(journal, finished=certificates.time_text(due_after(0)))
-        journal.delete()
-        return path
-
-    def _certify(self, journal: Journal, finished: str) -> str:
-        values = journal.values
-        tracked = values["tracked"]
-        return certificates.write_certificate(
-            self.filesystem,
-            self.folder,
-            {
-                "name": journal.name,
-                "pipeline": self.config.name,
-                "asked_by": values["asked_by"],
-                "asked_at": values["asked_at"],
-                "due": certificates.time_text(values["due"]),
-                "finished": finished,
-                "salt": values["salt"],
-                "keys": values["key_hashes"],
-                "key_columns": values["key_columns"],
-                "versions": values["versions"],
-                "unsearchable": values["unsearchable"],
-                "removed": values["removed"],
-                "written": values["written"],
-                "predictions": values["outputs"],
-                "artifacts": {name: tracked[name] for name in ("removed", "rewritten", "unchanged")},
-                "models": tracked["models"],
-                "running": tracked["running"],
-                "notes": list(certificates.NOTES),
-            },
-        )
-
-
-def _remove_empty_folders(filesystem: FileSystem, root: str) -> None:
-    """Remove folders of attempts in which no file is left, which a store does not have."""
-    for entry in storage.entries(filesystem, root) if isinstance(filesystem, LocalFileSystem) else ():
-        is_attempt = not entry.is_file and entry.base_name.partition("-")[0] in FOLDERS
-        if is_attempt and not any(inner.is_file for inner in storage.entries(filesystem, entry.path, recursive=True)):
-            storage.remove_folder(filesystem, entry.path)
