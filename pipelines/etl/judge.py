@@ -1,7 +1,7 @@
 """Gives every row its split, or the reason for refusing it, gathers what the encoders are fitted on, and fits them."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
@@ -10,7 +10,10 @@ from pipelines.config import Config
 from pipelines.data.features import fit_encoders
 from pipelines.data.features.auto.choice import Choice, settle
 from pipelines.data.versions.manifest import FittedEncoder
+from pipelines.data.versions.rewrite import Removal
+from pipelines.data.versions.versions import Version
 from pipelines.etl.auto_features import choose_features
+from pipelines.etl.increments.known_keys import compare_keys
 from pipelines.etl.query import reads_one_table
 from pipelines.etl.refusals import check_rows_left, refuse_unexpected
 from pipelines.etl.splits import split_assignment
@@ -45,12 +48,12 @@ def judge_and_summarize(rows: DataFrame, config: Config, rows_parsed: int, is_de
     return judged
 
 
-def judge_new_rows(
-    rows: DataFrame, config: Config, is_deterministic: bool, refuse_repeats: Callable[[DataFrame], DataFrame]
-) -> tuple[DataFrame, RowSummary]:
-    """Judge the rows of an increment, and count them. `refuse_repeats` refuses those whose key another one has, new or not."""
-    judged = split_assignment.assign_split(refuse_repeats(_expect(rows, config, is_deterministic)), config.dataset.split)
-    return judged, count_new_rows(judged)
+def judge_new_rows(rows: DataFrame, config: Config, is_deterministic: bool, parent: Version) -> tuple[DataFrame, RowSummary, list[Removal]]:
+    """Judge the rows of an increment, and count them. Those are refused whose key another one has, new or not, and which lose against it;
+    rows of the parent that lose are to leave."""
+    rows, removals = compare_keys(_expect(rows, config, is_deterministic), config.dataset.key, parent)
+    judged = split_assignment.assign_split(rows, config.dataset.split)
+    return judged, count_new_rows(judged), removals
 
 
 def _split_and_summarize(expected: DataFrame, config: Config, rows_parsed: int, most_rows: float) -> JudgedRows:

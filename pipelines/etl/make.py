@@ -17,7 +17,7 @@ from pipelines.data.sources.tables import Tables, read_tables
 from pipelines.data.versions.commit import Attempt, Report
 from pipelines.data.versions.manifest import SPLITS, FittedEncoder, Manifest, ServedQuery, Shares, split_summaries
 from pipelines.data.versions.raw_inputs import Sources
-from pipelines.data.versions.rewrite import RewrittenPart
+from pipelines.data.versions.rewrite import Removal, RewrittenPart
 from pipelines.data.versions.row_groups import RowGroups, collect_row_groups
 from pipelines.data.versions.source_files import collect_files
 from pipelines.etl.increments.inherit import check_fit, inherit, rewrite_parts
@@ -96,6 +96,8 @@ class FittedRows:
     served_query: ServedQuery | None
     refusable_rows: int
     """Records and rows that could be refused. A join or a GROUP BY changes the number of rows, so the limit applies to all of them."""
+    removals: tuple[Removal, ...] = ()
+    """Rows of a parent that these replace."""
 
 
 def make(
@@ -118,7 +120,7 @@ def make(
         fitted = _keep_encoders(config, queried, increment) if increment else _fit(spark, config, queried)
     with stages("write"), source_errors(config.source):
         fitted, written = _write(config, queried, fitted, attempt, increment)
-        rewritten = _rewrite_parts(spark, config, increment, attempt, written) if increment else []
+        rewritten = _rewrite_parts(spark, fitted, increment, attempt, written) if increment else []
     return _check_and_describe(config, queried, fitted, written, attempt, increment, rewritten)
 
 
@@ -167,11 +169,12 @@ def _keep_encoders(config: Config, queried: QueriedRows, increment: Increment) -
     parent = increment.parent.manifest
     check_schema(queried.rows, increment.parent)
     resolved = config.model_copy(update={"dataset": resolve_dataset(config.dataset, increment.parent)})
-    rows, summary = judge_new_rows(queried.rows, resolved, not queried.warnings, increment.keys.refuse_repeats)
+    rows, summary, removals = judge_new_rows(queried.rows, resolved, not queried.warnings, increment.parent)
     refused, refusable_rows = queried.malformed.refused + Counter(summary.refused), queried.malformed.refused.total() + summary.query_rows
     check_quarantined(refusable_rows, refused, config.source.max_quarantined, queried.malformed.samples)
     choice = Choice(resolved.dataset, reasons=parent.auto_reasons, left_out=parent.auto_left_out)
-    return FittedRows(rows, summary, dict(parent.encoders), choice, parent.shares, resolved, parent.served_query, refusable_rows)
+    encoders, query = dict(parent.encoders), parent.served_query
+    return FittedRows(rows, summary, encoders, choice, parent.shares, resolved, query, refusable_rows, tuple(removals))
 
 
 def _write(
@@ -195,11 +198,12 @@ def _write(
     return fitted, written
 
 
-def _rewrite_parts(spark: SparkSession, config: Config, increment: Increment, attempt: Attempt, written: Report) -> list[RewrittenPart]:
+def _rewrite_parts(spark: SparkSession, fitted: FittedRows, increment: Increment, attempt: Attempt, written: Report) -> list[RewrittenPart]:
     """Write the parts of the parent that lose rows, or that are merged, unless its encoders do not fit the rows that came."""
-    if config.dataset.refit == "drift":
+    dataset = fitted.config.dataset
+    if dataset.refit == "drift":
         check_fit(increment.parent, attempt, written)
-    return rewrite_parts(spark, increment.parent, increment.keys.removals, attempt, config.dataset.row_group_bytes)
+    return rewrite_parts(spark, increment.parent, fitted.removals, attempt, dataset.row_group_bytes)
 
 
 def _check_and_describe(

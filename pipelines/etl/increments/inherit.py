@@ -3,7 +3,7 @@
 import copy
 import pickle
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -71,7 +71,7 @@ def check_fit(parent: Version, attempt: Attempt, report: Report) -> None:
 
 
 def rewrite_parts(
-    spark: SparkSession, parent: Version, removals: list[Removal], attempt: Attempt, row_group_bytes: int
+    spark: SparkSession, parent: Version, removals: Sequence[Removal], attempt: Attempt, row_group_bytes: int
 ) -> list[RewrittenPart]:
     """Write the parts of the parent without the rows that leave, and many small parts as one, each in a task of Spark's."""
     encoders = parent.manifest.encoders

@@ -1,7 +1,6 @@
 """Keeps keys unique over the rows of a parent and those that came since, by the hashes of keys that stand beside the parts."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 
@@ -27,39 +26,32 @@ ROWS_PER_TASK = 4_000_000
 """Keys that a task reads, at least: the small parts of many nights would cost more for their tasks than for their keys."""
 
 
-@dataclass
-class KeyComparison:
-    """Which new rows have the key of a row of the parent, and which of the two stays."""
+def compare_keys(rows: DataFrame, key: tuple[str, ...], parent: Version) -> tuple[DataFrame, list[Removal]]:
+    """Refuse new rows that lose against the parent's or against other new ones, and find the parent's rows that new ones replace. Most
+    nights have neither, so only the columns of the key are read to find out."""
+    if not key:
+        return rows, []
+    hashes = accepted_rows(rows).select(ROW).toArrow()[ROW].to_numpy()
+    different = np.unique(hashes)
+    known_rows = _known_keys(rows.sparkSession, different, parent)
+    rows, leaving = _refuse_known(rows, key, known_rows) if len(known_rows) else (rows, known_rows)
+    return refuse_repeats(rows, key) if len(different) < len(hashes) else rows, _removals(parent, leaving)
 
-    parent: Version
-    key: tuple[str, ...]
-    removals: list[Removal] = field(default_factory=list)
-    """Rows of the parent that new rows replace."""
 
-    def refuse_repeats(self, rows: DataFrame) -> DataFrame:
-        """Refuse new rows that lose against the parent's or against other new ones, and find the parent's rows that lose against new ones.
-        Most nights have neither, so only the columns of the key are read to find out."""
-        if not self.key:
-            return rows
-        hashes = accepted_rows(rows).select(ROW).toArrow()[ROW].to_numpy()
-        different = np.unique(hashes)
-        known_rows = _known_keys(rows.sparkSession, different, self.parent)
-        rows = self._refuse_known(rows, known_rows) if len(known_rows) else rows
-        return refuse_repeats(rows, self.key) if len(different) < len(hashes) else rows
-
-    def _refuse_known(self, rows: DataFrame, known_rows: pa.Table) -> DataFrame:
-        """Refuse new rows that lose against the parent's. The newer one stays, or else the one whose content has the smaller hash."""
-        columns = [name for name in (ROW, CONTENT, NEWEST) if name in rows.columns]
-        new = _first_of_each_key(accepted_rows(rows).select(*columns).toArrow().rename_columns(list(COLUMNS[: len(columns)])))
-        joined = known_rows.join(new, "row", right_suffix="_new", join_type="left outer")
-        new_wins = pa.array(_new_wins(joined))
-        self.removals = _removals(self.parent, joined.filter(new_wins))
-        losers = joined.filter(pc.invert(new_wins))["row"].unique().to_pylist()
-        if not losers:
-            return rows
-        losing = F.broadcast(rows.sparkSession.createDataFrame([(row, True) for row in losers], f"{ROW} long, {_LOSES} boolean"))
-        reason = SUPERSEDED if NEWEST in columns else repeat_reason(self.key)
-        return refuse(rows.join(losing, ROW, "left"), F.when(F.col(_LOSES), F.lit(reason))).select(*map(exact_column, rows.columns))
+def _refuse_known(rows: DataFrame, key: tuple[str, ...], known_rows: pa.Table) -> tuple[DataFrame, pa.Table]:
+    """Refuse new rows that lose against the parent's, and return the parent's that lose. The newer one stays, or else the one whose content
+    has the smaller hash."""
+    columns = [name for name in (ROW, CONTENT, NEWEST) if name in rows.columns]
+    new = _first_of_each_key(accepted_rows(rows).select(*columns).toArrow().rename_columns(list(COLUMNS[: len(columns)])))
+    joined = known_rows.join(new, "row", right_suffix="_new", join_type="left outer")
+    new_wins = pa.array(_new_wins(joined))
+    leaving, losers = joined.filter(new_wins), joined.filter(pc.invert(new_wins))["row"].unique().to_pylist()
+    if not losers:
+        return rows, leaving
+    losing = F.broadcast(rows.sparkSession.createDataFrame([(row, True) for row in losers], f"{ROW} long, {_LOSES} boolean"))
+    reason = SUPERSEDED if NEWEST in columns else repeat_reason(key)
+    refused = refuse(rows.join(losing, ROW, "left"), F.when(F.col(_LOSES), F.lit(reason)))
+    return refused.select(*map(exact_column, rows.columns)), leaving
 
 
 def _first_of_each_key(keys: pa.Table) -> pa.Table:

@@ -16,7 +16,6 @@ from pipelines.data.versions.schema import schema_from_text
 from pipelines.data.versions.versions import Version, open_named_version, versions
 from pipelines.errors import DatasetError, OutdatedError, SourceError
 from pipelines.etl.identity import version_name
-from pipelines.etl.increments.known_keys import KeyComparison
 from pipelines.etl.increments.query_growth import check_growth
 from pipelines.etl.splits.split_assignment import raw_schema, repeat_reason
 
@@ -32,7 +31,6 @@ class Increment:
     tables: RawTables
     """The tables to read: those with new rows, without the others of theirs, and those that a join reads in full. The views of all other
     tables stay empty, as `analyse` has made them."""
-    keys: KeyComparison
 
 
 def find_parent(config: Config, name: str) -> Version | None:
@@ -71,7 +69,7 @@ def plan_increment(spark: SparkSession, config: Config, tables: RawTables, paren
         return None
     reads_in_full = check_growth(spark, config.source, frozenset(grown))
     read_tables = {name: grown.get(name, tables[name]) for name in tables if name in grown or name in reads_in_full}
-    return Increment(parent, read_tables, KeyComparison(parent, config.dataset.key))
+    return Increment(parent, read_tables)
 
 
 def _table_since(spark: SparkSession, name: str, table: RawTable[Any], sources: Sources) -> RawTable[Any] | None:
