@@ -45,12 +45,12 @@ if TYPE_CHECKING:
     from pipelines.data.loader import Loader, Order
     from pipelines.data.versions.manifest import Manifest
     from pipelines.data.versions.versions import Version
+    from pipelines.diff.comparison import VersionChanges
     from pipelines.doctor.examine import Diagnosis
     from pipelines.init.draft import Draft
     from pipelines.launch.cross_validation import CrossValidation
     from pipelines.launch.training_run import Result
     from pipelines.lifecycle.clean.cleaning import Cleaning, CleaningItem
-    from pipelines.lifecycle.diff.comparison import VersionChanges
     from pipelines.lifecycle.erasure.erase import ErasureResult
     from pipelines.lifecycle.statements.attest import Attestation
     from pipelines.lifecycle.statements.checks import PartCheck
@@ -267,8 +267,8 @@ def diff(
     version, the folder of `predict`, files of raw rows, or a frame of pandas, Polars or Arrow; without it, the last two versions of the
     dataset are compared. `output` is the file of a page to write. A column is named if it differs by more than `psi` (0.1) or `missing`
     (0.01) and beyond `chance` (0.01). Raises DatasetError or SourceError if there is nothing to compare."""
-    from pipelines.lifecycle.diff import compare_paths as paths
-    from pipelines.lifecycle.diff.sides import are_predictions
+    from pipelines.diff import compare_paths as paths
+    from pipelines.diff.sides import are_predictions
 
     limits = paths.read_limits({"psi": psi, "missing": missing, "chance": chance})
     first = read_config(before).dataset.path if before.endswith((".yaml", ".yml")) else absolute_path(before, home())

@@ -275,7 +275,7 @@ def show_changes(program: str, arguments: list[str]) -> None:
     log_to_stderr(logging.WARNING)
     speak_as(output_flag)
     from pipelines.api import diff
-    from pipelines.lifecycle.diff.terminal_text import describe_changes
+    from pipelines.diff.terminal_text import describe_changes
     from pipelines.runtime.progress import tell
 
     difference = diff(options.before, options.now, options.output, **{name: getattr(options, name) for name in limits})

@@ -187,7 +187,7 @@ def _check_parent(parent: Version) -> None:
 
 def _check_drift(config: Config, attempt: Attempt, written: WrittenAttempt) -> None:
     """Raises QualityError if the rows that were read, without those of a parent, are too far from those of the previous version."""
-    from pipelines.lifecycle.diff.gate import check_drift  # noqa: PLC0415, SciPy takes time, and only who sets limits needs it
+    from pipelines.diff.gate import check_drift  # noqa: PLC0415, SciPy takes time, and only who sets limits needs it
 
     check_drift(config, Version(attempt.filesystem, attempt.root, written.manifest, written.new_rows))
 

@@ -18,11 +18,11 @@ from pipelines import api
 from pipelines.commands import COMMANDS
 from pipelines.data.versions.manifest import Erasure
 from pipelines.data.versions.row_keys import KEYS
+from pipelines.diff import row_changes
+from pipelines.diff.comparison import VersionChanges, compare_versions
+from pipelines.diff.row_changes import HashedRows, hash_rows, match_rows
+from pipelines.diff.terminal_text import describe_changes
 from pipelines.errors import ConfigError, CorruptError, DatasetError, SourceError
-from pipelines.lifecycle.diff import row_changes
-from pipelines.lifecycle.diff.comparison import VersionChanges, compare_versions
-from pipelines.lifecycle.diff.row_changes import HashedRows, hash_rows, match_rows
-from pipelines.lifecycle.diff.terminal_text import describe_changes
 from pipelines.runtime import progress
 
 ROWS = 6_000

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pipelines.lifecycle.diff.drift import ColumnSample, Limits, compare_samples, name_drifts, quantile_edges
+from pipelines.diff.drift import ColumnSample, Limits, compare_samples, name_drifts, quantile_edges
 
 CHANCE_ALONE = Limits(psi=0.0, missing=0.0)
 """Limits that any difference is above, so that only chance decides."""

@@ -58,8 +58,8 @@ def inherit(parent: Version, new_rows: Report, rewritten: list[RewrittenPart]) -
 
 def check_fit(parent: Version, attempt: Attempt, report: Report) -> None:
     """Raises NoIncrementError, with the drift, if the rows that came are not distributed as the parent's encoders were fitted for."""
-    from pipelines.lifecycle.diff.comparison import compare_columns  # noqa: PLC0415, SciPy takes time, and few ask for it
-    from pipelines.lifecycle.diff.drift import Limits  # noqa: PLC0415
+    from pipelines.diff.comparison import compare_columns  # noqa: PLC0415, SciPy takes time, and few ask for it
+    from pipelines.diff.drift import Limits  # noqa: PLC0415
 
     groups = collect_row_groups(report.row_groups)
     if not groups.select_split(SPLITS[0]):

@@ -6,12 +6,12 @@ from typing import Any
 import pyarrow as pa
 
 from pipelines.data.versions.versions import Version
+from pipelines.diff.comparison import VersionChanges, compare_table, compare_versions
+from pipelines.diff.drift import DEFAULT_LIMITS, Limits
+from pipelines.diff.page import changes_page
+from pipelines.diff.sides import find_version, last_two, open_first
+from pipelines.diff.table_input import query_columns, read_input
 from pipelines.errors import ConfigError
-from pipelines.lifecycle.diff.comparison import VersionChanges, compare_table, compare_versions
-from pipelines.lifecycle.diff.drift import DEFAULT_LIMITS, Limits
-from pipelines.lifecycle.diff.page import changes_page
-from pipelines.lifecycle.diff.sides import find_version, last_two, open_first
-from pipelines.lifecycle.diff.table_input import query_columns, read_input
 from pipelines.runtime import atomic
 
 

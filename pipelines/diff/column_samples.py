@@ -24,8 +24,8 @@ from pipelines.data.versions.parts import RowGroup
 from pipelines.data.versions.raw_inputs import read_raw_rows
 from pipelines.data.versions.schema import FREE, TensorColumn, schema_from_text, to_numpy
 from pipelines.data.versions.versions import Version, read_stored_columns
+from pipelines.diff.drift import ColumnSample
 from pipelines.errors import DatasetError
-from pipelines.lifecycle.diff.drift import ColumnSample
 
 TRAIN = SPLITS[0]
 MOST_ROWS = 20_000_000

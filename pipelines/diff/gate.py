@@ -4,10 +4,10 @@ import logging
 
 from pipelines.config import Config
 from pipelines.data.versions.versions import Version
+from pipelines.diff.comparison import REFUSED, compare_columns
+from pipelines.diff.drift import Limits
+from pipelines.diff.sides import previous_version
 from pipelines.errors import QualityError
-from pipelines.lifecycle.diff.comparison import REFUSED, compare_columns
-from pipelines.lifecycle.diff.drift import Limits
-from pipelines.lifecycle.diff.sides import previous_version
 
 log = logging.getLogger(__name__)
 _MOST_SHOWN = 10

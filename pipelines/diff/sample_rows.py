@@ -11,9 +11,9 @@ from pipelines.data.features import restore_encoder
 from pipelines.data.versions.manifest import FittedEncoder
 from pipelines.data.versions.raw_inputs import read_raw_rows
 from pipelines.data.versions.versions import Version, read_stored_columns
+from pipelines.diff.column_samples import encode_null, form_of_values, raw_type
+from pipelines.diff.row_changes import Places
 from pipelines.errors import DatasetError
-from pipelines.lifecycle.diff.column_samples import encode_null, form_of_values, raw_type
-from pipelines.lifecycle.diff.row_changes import Places
 
 Row = dict[str, Any]
 """Values by column, with the row's split and position in it under SPLIT_COLUMN and POSITION."""

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from pipelines.lifecycle.diff.comparison import REFUSED, Side, VersionChanges
-from pipelines.lifecycle.diff.drift import ColumnDrift
+from pipelines.diff.comparison import REFUSED, Side, VersionChanges
+from pipelines.diff.drift import ColumnDrift
 
 _WIDTH = 12
 """Letters of the names of blocks."""

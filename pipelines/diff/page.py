@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 
 from pipelines.data.versions.versions import Version
-from pipelines.lifecycle.diff.comparison import Side, VersionChanges
-from pipelines.lifecycle.diff.drift import ColumnDrift
-from pipelines.lifecycle.diff.row_changes import RowChanges
-from pipelines.lifecycle.diff.sample_rows import POSITION, SPLIT_COLUMN, Row, read_sample_rows
+from pipelines.diff.comparison import Side, VersionChanges
+from pipelines.diff.drift import ColumnDrift
+from pipelines.diff.row_changes import RowChanges
+from pipelines.diff.sample_rows import POSITION, SPLIT_COLUMN, Row, read_sample_rows
 from pipelines.report.rendering import Best, PageTable, render
 
 BARS = 24

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from pipelines.data.versions.versions import Version
-from pipelines.lifecycle.diff.column_samples import (
+from pipelines.diff.column_samples import (
     ComparedColumn,
     columns_to_compare,
     hidden_missing,
@@ -15,7 +15,7 @@ from pipelines.lifecycle.diff.column_samples import (
     table_samples,
     version_samples,
 )
-from pipelines.lifecycle.diff.drift import (
+from pipelines.diff.drift import (
     DEFAULT_LIMITS,
     ColumnDrift,
     ColumnSample,
@@ -26,7 +26,7 @@ from pipelines.lifecycle.diff.drift import (
     drift_values,
     name_drifts,
 )
-from pipelines.lifecycle.diff.manifest_changes import (
+from pipelines.diff.manifest_changes import (
     NamedChanges,
     encoder_changes,
     refusal_drifts,
@@ -34,7 +34,7 @@ from pipelines.lifecycle.diff.manifest_changes import (
     setting_changes,
     source_changes,
 )
-from pipelines.lifecycle.diff.row_changes import RowChanges, compare_rows
+from pipelines.diff.row_changes import RowChanges, compare_rows
 
 REFUSED = "refused: "
 """Begins the name of a reason of the quarantine, where columns are named."""

@@ -8,7 +8,7 @@ from pipelines.config.messages.words import show_count
 from pipelines.data.features.base import show_briefly
 from pipelines.data.versions.manifest import FittedEncoder, Manifest
 from pipelines.data.versions.schema import schema_from_text
-from pipelines.lifecycle.diff.drift import ColumnDrift, compare_refusals
+from pipelines.diff.drift import ColumnDrift, compare_refusals
 
 _MOST_ENTRIES = 5
 """Entries of a list in a state, such as values of a vocabulary, that are named."""
