@@ -101,7 +101,7 @@ class RunArtifacts:
 
     def read(self, path: str) -> bytes:
         with mlflow_errors(self._uri), TemporaryDirectory() as folder:
-            return Path(self._repository.download_artifacts(path, folder)).read_bytes()
+            return Path(self._repository.download_artifacts(path, dst_path=folder)).read_bytes()
 
     def write(self, path: str, content: bytes) -> None:
         """Write a file, in place of an older one."""
@@ -123,6 +123,6 @@ def read_example(uri: str, model_id: str) -> str:
         location = client.get_logged_model(model_id).artifact_location
         repository = get_artifact_repository(location, tracking_uri=uri)
         with TemporaryDirectory() as folder:
-            return Path(repository.download_artifacts("input_example.json", folder)).read_text(encoding="utf-8")
+            return Path(repository.download_artifacts("input_example.json", dst_path=folder)).read_text(encoding="utf-8")
     except (MlflowException, OSError):
         return ""

@@ -57,7 +57,7 @@ def test_a_table_of_any_format_can_be_elsewhere(table: dict[str, Any], inputs: t
         (
             {"format": "spark", "source": "jdbc"},
             ("/a",),
-            "has no path; set its own settings, as --source.tables.t.SETTING VALUE, without --input",
+            "has no path; set its own settings, as --source.tables.TABLE.SETTING VALUE, without --input",
         ),
     ],
 )

@@ -101,7 +101,7 @@ class TableSettings(Section):
     def at(self, places: Sequence[str]) -> Self:
         """The table with the rows at other places, as `lockstep predict --input` names them. Raises ValueError if they cannot be its."""
         raise ValueError(
-            f"is of format {self.format}, which has no path; set its own settings, as --source.tables.NAME.SETTING VALUE, without --input"
+            f"is of format {self.format}, which has no path; set its own settings, as --source.tables.TABLE.SETTING VALUE, without --input"
         )
 
     def only_place(self, places: Sequence[str]) -> str:

@@ -129,7 +129,7 @@ def set_input_paths(config: Config, inputs: Sequence[str], default_table: str) -
         try:
             tables[name] = tables[name].at(table_paths)
         except ValueError as error:
-            raise ConfigError(f"--input: source.tables.{name} {error}".replace("NAME", name)) from error
+            raise ConfigError(f"--input: source.tables.{name} {error}") from error
     changed = config.model_copy(update={"source": config.source.model_copy(update={"tables": tables})})
     return with_absolute_paths(changed, home()), tuple(paths)
 
