@@ -14,12 +14,12 @@ The way of the data:
 7. `tracking`    records each run in MLflow.
 8. `serving`     is all about a finished model: it takes raw rows, in batches and over HTTP, in the registry, and as exports.
 9. `report`      draws figures and writes pages from what runs leave behind.
-10. `lifecycle`  is about versions and models after they are made, such as what changed between two versions.
+10. `lifecycle`  is about versions and models after they are made: it attests, erases and removes. `diff` says what changed between two
+                 versions.
 
 `applications`, `formats` and `exports` are slices on top of all this, a folder each: trees, language models, detection, forecasts and
 more; Excel, SQLite and others; targets of exports beside ONNX. No room names one.
 `init` drafts the first config of a pipeline from its data, `rehearsal` tries it on a sample of them, and `demo` runs a first pipeline.
-`lifecycle` has what becomes of versions and models after they are made: statements that others verify.
 `doctor` examines whether a machine can run it. `notebook` takes frames in, and answers with frames.
 
 `api` and `commands` are the ways in, from Python and from a shell; `command_line` reads a command's arguments, and ends its process.
