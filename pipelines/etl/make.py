@@ -5,13 +5,14 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Any
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.config import Config
 from pipelines.config.messages.words import name_list
 from pipelines.data.features import Encoders, encoder_notes
 from pipelines.data.features.auto.choice import Choice, describe_choice
-from pipelines.data.sources.base import RawTables
+from pipelines.data.sources.base import NoIncrementError, RawTables
 from pipelines.data.sources.source_errors import source_errors
 from pipelines.data.sources.tables import Tables, read_tables
 from pipelines.data.versions.commit import Attempt, Report
@@ -115,7 +116,8 @@ def make(
     drifted so far that encoders are to be fitted anew."""
     tables = increment.tables if increment else tables
     with stages("read"), source_errors(config.source):
-        queried = read_and_query(spark, config, sources, tables, attempt, warnings)
+        read = _read_new_rows if increment else read_and_query
+        queried = read(spark, config, sources, tables, attempt, warnings)
     with stages("fit"), source_errors(config.source):
         fitted = _keep_encoders(config, queried, increment) if increment else _fit(spark, config, queried)
     with stages("write"), source_errors(config.source):
@@ -124,12 +126,29 @@ def make(
     return _check_and_describe(config, queried, fitted, written, attempt, increment, rewritten)
 
 
-def read_and_query(
+def _read_new_rows(
     spark: SparkSession, config: Config, sources: Sources, tables: RawTables, attempt: Attempt, warnings: tuple[str, ...]
+) -> QueriedRows:
+    """Read the tables of an increment, which may have no rows, and run the query. Raises NoIncrementError if the query finds no such
+    columns in them: of all files together they may have more."""
+    try:
+        return read_and_query(spark, config, sources, tables, attempt, warnings, may_be_empty=True)
+    except AnalysisException as error:
+        raise NoIncrementError(f"the new rows alone cannot be read: {str(error).splitlines()[0]}") from error
+
+
+def read_and_query(
+    spark: SparkSession,
+    config: Config,
+    sources: Sources,
+    tables: RawTables,
+    attempt: Attempt,
+    warnings: tuple[str, ...],
+    may_be_empty: bool = False,
 ) -> QueriedRows:
     """Read the tables and run the query. Malformed records go to the quarantine, and series are checked to be in order. Raises SourceError
     or QualityError."""
-    tables_read = read_tables(spark, tables, suit_columns)
+    tables_read = read_tables(spark, tables, suit_columns, may_be_empty)
     malformed = write_malformed(tables_read.malformed, attempt) if tables_read.malformed else Report()
     check_quarantined(tables_read.rows_parsed, malformed.refused, config.source.max_quarantined, malformed.samples)
     windows = config.source.windows

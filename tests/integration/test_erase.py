@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from mlflow import MlflowClient
+from pyarrow.fs import LocalFileSystem
 from pyspark.sql import SparkSession
 from stores import new_store
 from waiting import wait_until
@@ -46,6 +47,7 @@ from pipelines.lifecycle.erasure.command import describe_erasure
 from pipelines.lifecycle.erasure.erase import erase_rows, read_grace
 from pipelines.lifecycle.erasure.erased_keys import HashedKey, hash_keys
 from pipelines.lifecycle.erasure.publish import publish
+from pipelines.lifecycle.erasure.quarantine import find_records, text_matcher
 from pipelines.lifecycle.erasure.spark_hashes import hash_by_spark
 from pipelines.lifecycle.statements.croissant import write_croissant
 from pipelines.report.evaluation import pack
@@ -438,6 +440,26 @@ def test_an_etl_that_reads_sources_again_warns_of_rows_that_come_back(
     assert "come back" not in caplog.text
     run(settings, parent_name=parent)
     assert "rows that are still in them come back" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        '{"id": "K\\u00f6ln O\\"Brien a\\/b", "x": "abc"}',
+        '"Köln O""Brien a/b",abc,true',
+        'Ko\u0308ln O"Brien a/b',
+    ],
+)
+def test_a_malformed_record_has_a_key_however_its_format_escapes_it(record: str) -> None:
+    for value in ("Köln", 'O"Brien', "a/b", "Ko\u0308ln"):
+        assert text_matcher([{"id": value}])(record), value
+    assert not text_matcher([{"id": "Brie"}])(record) and not text_matcher([{"id": "Köln", "day": "7"}])(record)
+
+
+def test_zeros_of_both_signs_are_one_key_among_refused_rows(tmp_path: Path) -> None:
+    path = str(tmp_path / "part.parquet")
+    pq.write_table(pa.table({"record": ['{"id": -0.0}', '{"id": 1.0}'], "source": pa.nulls(2, pa.string())}), path)
+    assert find_records(LocalFileSystem(), path, [{"id": 0.0}], [{"id": "0.0"}]) == (0,)
 
 
 def test_a_version_that_changed_while_an_increment_was_made_is_refused(

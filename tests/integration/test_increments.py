@@ -24,7 +24,7 @@ from pipelines.data.versions.manifest import Manifest
 from pipelines.data.versions.raw_inputs import read_raw_rows
 from pipelines.data.versions.row_keys import read_keys
 from pipelines.data.versions.versions import open_version, read_column
-from pipelines.errors import ConfigError, DatasetError, SourceError
+from pipelines.errors import ConfigError, DatasetError
 from pipelines.etl.run import run
 from pipelines.etl.write import increment_part_bytes
 from pipelines.serving.registry import gates
@@ -295,7 +295,10 @@ def test_windows_are_read_in_full(tmp_path: Path, uri: str, spark: SparkSession,
     assert grown.parent == "" and "source.windows reads rows of other times" in caplog.text
 
 
-def test_a_changed_schema_and_a_parent_of_another_pipeline_are_errors(tmp_path: Path, uri: str, spark: SparkSession) -> None:
+def test_a_parent_of_another_pipeline_is_an_error_and_another_schema_is_read_in_full(
+    tmp_path: Path, uri: str, spark: SparkSession, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, "pipelines")
     settings = config(tmp_path, uri)
     arrive(tmp_path, 0, day(0).append_column("seats", pa.array(np.full(DAY, 4, np.int32))))
     first = run(settings)
@@ -305,10 +308,40 @@ def test_a_changed_schema_and_a_parent_of_another_pipeline_are_errors(tmp_path: 
     with pytest.raises(DatasetError, match="holds no dataset version"):
         run(settings, parent_name="000000000000")
     arrive(tmp_path, 1, day(1).append_column("seats", pa.array(np.full(DAY, 2**40))))
-    with pytest.raises(SourceError, match=r"seats is int64, and was int32; cast it in source\.query, or run without --from"):
-        run(settings, parent_name="previous")
-    assert len(list((tmp_path / "data").iterdir())) == 1, "nothing is half made"
-    assert run(settings).parent == ""
+    assert run(settings, parent_name="previous").parent == ""
+    assert "seats is int64, and was int32; cast it in source.query, or all rows are read" in caplog.text
+    query = "SELECT * EXCEPT (seats), CAST(seats AS bigint) AS seats FROM people"
+    cast = config(tmp_path, uri, {"tables": settings.source.model_dump(mode="json")["tables"], "query": query})
+    run(cast)
+    arrive(tmp_path, 2, day(2).append_column("seats", pa.array(np.full(DAY, 5, np.int16))))
+    assert run(cast, parent_name="previous").parent, "the types of the query are those of the parent"
+
+
+@pytest.mark.parametrize("newest", ["", "seen_on"])
+def test_a_night_that_leaves_nothing_to_write_makes_a_version(tmp_path: Path, uri: str, spark: SparkSession, newest: str) -> None:
+    """Its rows are left out by the query, or are older than those that there are; or its file is empty."""
+    source = {"tables": {"people": {"format": "parquet", "path": f"{tmp_path}/raw"}}, "query": f"SELECT * FROM people WHERE id < {DAY}"}
+    settings = config(tmp_path, uri, source, **({"newest": newest} if newest else {}))
+    arrive(tmp_path, 0, change_ages(day(0), 0, seen_on=5))
+    first = run(settings)
+    for number, rows in ((1, change_ages(day(0 if newest else 1), 9, seen_on=1)), (2, change_ages(day(1), 0, seen_on=1).slice(0, 0))):
+        arrive(tmp_path, number, rows)
+        grown = run(settings, parent_name="previous")
+        assert grown.parent and set_digests(grown) == set_digests(first)
+
+
+def test_files_that_have_fewer_columns_than_all_together_are_read_with_them(
+    tmp_path: Path, uri: str, spark: SparkSession, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, "pipelines")
+    table = {"format": "parquet", "path": f"{tmp_path}/raw", "options": {"mergeSchema": True}}
+    settings = config(tmp_path, uri, {"tables": {"people": table}, "query": "SELECT *, coalesce(seats, 5) AS places FROM people"})
+    arrive(tmp_path, 0, day(0).append_column("seats", pa.array(np.full(DAY, 4))))
+    run(settings)
+    arrive(tmp_path, 1)
+    grown = run(settings, parent_name="previous")
+    assert grown.parent == "" and "the new rows alone cannot be read" in caplog.text
+    assert sum(split.rows for split in grown.splits.values()) == 2 * DAY
 
 
 def change_ages(rows: pa.Table, number: int, seen_on: int) -> pa.Table:

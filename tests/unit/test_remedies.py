@@ -51,7 +51,7 @@ TRIED_ELSEWHERE: dict[str, tuple[str, str]] = {
     "set the address where the trainings of this dataset are": ("unit/test_clean.py", "at the address where the trainings are"),
     "name a version of this config, or": ("integration/test_increments.py", "run(settings, parent_name=first.version) == second"),
     "cannot be read: {}; restore the file": ("unit/test_dataset.py", "index.write_bytes(content)  # restored"),
-    "or run without --from": ("integration/test_increments.py", 'assert run(settings).parent == ""'),
+    "cast it in source.query, or all rows are read": ("integration/test_increments.py", "the types of the query are those of the parent"),
     "give a column of dates, timestamps or whole numbers": ("integration/test_increments.py", 'newest="seen_on"'),
     "is given beside --statement, which names its own run; leave it out": ("unit/test_statements.py", "names its own run; leave it out"),
     "; name the file of a private key, and one to write": ("unit/test_statements.py", "name the file of a private key, and one to write"),

@@ -32,9 +32,10 @@ class Tables:
         return sum(self.parsed.values())
 
 
-def read_tables(spark: SparkSession, tables: RawTables, prepare: Callable[[DataFrame], None]) -> Tables:
+def read_tables(spark: SparkSession, tables: RawTables, prepare: Callable[[DataFrame], None], may_be_empty: bool = False) -> Tables:
     """Read every table once, and register its valid rows as a view. `prepare` is called with each table's rows before they are read. Raises
-    SourceError naming table and path if one is missing, unreadable or without rows; ConfigError for a schema that is not DDL."""
+    SourceError naming table and path if one is missing, unreadable or, unless it `may_be_empty`, without rows; ConfigError for a schema
+    that is not DDL."""
     parsed: dict[str, int] = {}
     handed_on: dict[str, int] = {}
     malformed: list[DataFrame] = []
@@ -51,7 +52,7 @@ def read_tables(spark: SparkSession, tables: RawTables, prepare: Callable[[DataF
             if table_rows.ranges and UNKNOWN in rows.columns:
                 notes += _notes_on_keys(table.name, rows)
             parsed[name], handed_on[name] = sum(problems.values()), problems.get(None, 0)
-            if not parsed[name]:
+            if not parsed[name] and not may_be_empty:
                 raise SourceError(f"{table.settings.place} holds no rows; give a path that does")
         if table_rows.ranges:
             valid = rows.where(F.col(PROBLEM).isNull()).drop(*ORIGIN, *KEY_COLUMNS)

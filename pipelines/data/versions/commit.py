@@ -181,7 +181,9 @@ def _sharing_versions(filesystem: FileSystem, root: str) -> list[str]:
 
 
 def write_index(filesystem: FileSystem, root: str, attempt: str, row_groups: Sequence[RowGroup]) -> str:
-    """Write the index of an attempt's row groups, and return its checksum."""
+    """Write the index of an attempt's row groups, and return its checksum. There may be no other file yet: an increment may have only rows
+    that the query leaves out."""
+    storage.make_folder(filesystem, root)
     groups = collect_row_groups(row_groups)
     return write_table(filesystem, row_groups_path(root, attempt), ROW_GROUPS, groups.batches(), PART_COLUMNS)
 

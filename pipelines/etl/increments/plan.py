@@ -14,7 +14,7 @@ from pipelines.data.versions.raw_inputs import Sources
 from pipelines.data.versions.row_keys import has_keys
 from pipelines.data.versions.schema import schema_from_text
 from pipelines.data.versions.versions import Version, open_named_version, versions
-from pipelines.errors import DatasetError, OutdatedError, SourceError
+from pipelines.errors import DatasetError, OutdatedError
 from pipelines.etl.identity import version_name
 from pipelines.etl.increments.query_growth import check_growth
 from pipelines.etl.splits.split_assignment import raw_schema, repeat_reason
@@ -128,13 +128,13 @@ def resolve_dataset(dataset: Dataset, parent: Version) -> Dataset:
 
 
 def check_schema(rows: DataFrame, parent: Version) -> None:
-    """Raises SourceError if the query gives other columns than it gave the parent."""
+    """Raises NoIncrementError if the query gives other columns than it gave the parent, as from files with narrower types."""
     before = {field.name: field.type for field in schema_from_text(parent.manifest.raw_schema)}
     now = {field.name: field.type for field in raw_schema(rows)}
     changed = [name for name in {**before, **now} if before.get(name) != now.get(name)]
     if changed:
         name = changed[0]
-        raise SourceError(
+        raise NoIncrementError(
             f"the query gives {name_list(changed)} with another type than {parent.manifest.version} has: {name} is "
-            f"{now.get(name, 'not there')}, and was {before.get(name, 'not there')}; cast it in source.query, or run without --from"
+            f"{now.get(name, 'not there')}, and was {before.get(name, 'not there')}; cast it in source.query, or all rows are read"
         )

@@ -6,6 +6,7 @@ format or schema took: it belongs to a key if each of the key's values stands in
 
 import json
 import re
+import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -18,6 +19,9 @@ from pipelines.data.versions import storage
 from pipelines.data.versions.manifest import RESTORE
 from pipelines.errors import CorruptError
 from pipelines.lifecycle.erasure.erased_keys import Key
+
+_ESCAPE = re.compile(r"(?:\\u[0-9a-fA-F]{4})+|\\.")
+"""Escapes of JSON; of characters beyond the 16 bits of one, two that belong together."""
 
 
 def find_records(filesystem: FileSystem, path: str, records: Sequence[Mapping[str, Any]], keys: Sequence[Key]) -> tuple[int, ...]:
@@ -39,9 +43,28 @@ def find_records(filesystem: FileSystem, path: str, records: Sequence[Mapping[st
 
 
 def text_matcher(keys: Iterable[Key]) -> Callable[[str], bool]:
-    """A function that says whether a text has all values of one of the keys as words."""
-    patterns = [[re.compile(rf"(?<!\w){re.escape(value.strip())}(?!\w)") for value in key.values() if value.strip()] for key in keys]
-    return lambda text: any(bool(words) and all(word.search(text) for word in words) for words in patterns)
+    """A function that says whether a text has all values of one of the keys as words, also as JSON and CSV escape them."""
+    values = [[unicodedata.normalize("NFC", value.strip()) for value in key.values() if value.strip()] for key in keys]
+    patterns = [[re.compile(rf"(?<!\w){re.escape(value)}(?!\w)") for value in words] for words in values]
+
+    def is_in_text(text: str) -> bool:
+        readings = _readings(text)
+        return any(bool(words) and all(word.search(readings) for word in words) for words in patterns)
+
+    return is_in_text
+
+
+def _readings(text: str) -> str:
+    """A text as it is, and as a reader of CSV and one of JSON would take its escapes, one after the other."""
+    readings = [text, text.replace('""', '"'), _ESCAPE.sub(_unescape, text)]
+    return "\n".join(unicodedata.normalize("NFC", reading) for reading in dict.fromkeys(readings))
+
+
+def _unescape(escape: re.Match[str]) -> str:
+    try:
+        return str(json.loads(f'"{escape[0]}"'))
+    except ValueError:  # no escape of JSON
+        return escape[0][1:]
 
 
 def write_without(filesystem: FileSystem, path: str, target: str, rows: Sequence[int]) -> None:
@@ -76,5 +99,6 @@ def _parse(record: str | None) -> dict[str, Any]:
 
 
 def _values(record: Mapping[str, Any], names: Sequence[str]) -> str:
-    """The values of the key as one text, in which 1, true and "1" differ."""
-    return json.dumps([record.get(name) for name in names])
+    """The values of the key as one text, in which 1, true and "1" differ, and 0.0 and -0.0 do not."""
+    values = (record.get(name) for name in names)
+    return json.dumps([value + 0.0 if isinstance(value, float) else value for value in values])

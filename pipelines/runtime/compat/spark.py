@@ -14,6 +14,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pipelines.runtime.compat import attribute, present
 from pipelines.runtime.output import forward_filtered
 
+_STARTING: Any = object()
+
 present(SparkContext, "_active_spark_context", "_ensure_initialized", "_gateway", "_jvm")
 
 
@@ -42,11 +44,13 @@ def has_context() -> bool:
 
 
 def context_is_stopped() -> bool:
-    """Whether the running context is stopping or has stopped, by itself or with its JVM; False where none was started."""
+    """Whether the running context is stopping or has stopped, by itself or with its JVM; False where none was started, or is starting."""
     context = SparkContext._active_spark_context
     if context is None:
         return False
-    java = attribute(context, "_jsc")
+    java = getattr(context, "_jsc", _STARTING)  # another thread may start it, and has not set this yet
+    if java is _STARTING:
+        return False
     try:
         return java is None or bool(java.sc().isStopped())
     except (Py4JError, OSError):
