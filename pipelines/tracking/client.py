@@ -106,8 +106,8 @@ def _remedy(uri: str, error: MlflowException | OSError) -> str:
     code = getattr(error, "error_code", "")
     if code in ("PERMISSION_DENIED", "UNAUTHENTICATED", "CUSTOMER_UNAUTHORIZED") or _REFUSED.search(str(error)):
         return "set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN, of someone who may"
-    if uri.startswith(SQLITE) and "'" in str(Path.cwd()):
-        return f"MLflow takes no apostrophe in the path of the working folder, {Path.cwd()}: run from another folder"
+    if uri.startswith(SQLITE) and {"'", '"'} <= {*str(Path.cwd())}:
+        return f"MLflow takes no working folder with both kinds of quotes, as {Path.cwd()} has; run from another folder"
     if uri.startswith(SQLITE):
         return "set tracking.uri to sqlite:/// with a file in a folder that can be written, or to the address of a server"
     return "start the server, or set another address"

@@ -19,6 +19,7 @@ import torch
 from lightning_utilities.core.imports import RequirementCache
 from mlflow.store.model_registry import sqlalchemy_store
 from mlflow.utils import environment
+from pyspark import SparkContext
 from ray._common.tls_utils import add_port_to_grpc_server
 from ray._private import ray_constants, services, state, worker
 from ray._private.node import Node
@@ -35,6 +36,7 @@ from pipelines.runtime.compat import torch as torch_compat
 from pipelines.runtime.compat.lightgbm import silence_thread
 from pipelines.runtime.compat.ray import loopback_only, set_own_address
 from pipelines.runtime.compat.ray_serve import keep_servers_on_loopback
+from pipelines.runtime.compat.spark import context_is_stopped
 
 ROOT = Path(__file__).parents[2]
 FILES = sorted(file for folder in ("pipelines", "jobs", "cluster") for file in (ROOT / folder).rglob("*.py"))
@@ -182,3 +184,9 @@ def test_mlflow_does_not_list_the_files_of_all_packages_to_check_requirements_th
     with mock.patch("mlflow.utils.requirements_utils._check_requirement_satisfied", return_value=None) as check:
         environment._process_pip_requirements([], ["numpy==2"])
     assert check.called
+
+
+def test_a_context_that_another_thread_is_starting_has_not_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is known before it has its Java."""
+    monkeypatch.setattr(SparkContext, "_active_spark_context", object.__new__(SparkContext))
+    assert not context_is_stopped()

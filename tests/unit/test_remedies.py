@@ -51,6 +51,7 @@ TRIED_ELSEWHERE: dict[str, tuple[str, str]] = {
     "set the address where the trainings of this dataset are": ("unit/test_clean.py", "at the address where the trainings are"),
     "name a version of this config, or": ("integration/test_increments.py", "run(settings, parent_name=first.version) == second"),
     "cannot be read: {}; restore the file": ("unit/test_dataset.py", "index.write_bytes(content)  # restored"),
+    "MLflow takes no working folder with both kinds of quotes": ("unit/test_tracking.py", "monkeypatch.chdir(tmp_path)"),
     "cast it in source.query, or all rows are read": ("integration/test_increments.py", "the types of the query are those of the parent"),
     "give a column of dates, timestamps or whole numbers": ("integration/test_increments.py", 'newest="seen_on"'),
     "is given beside --statement, which names its own run; leave it out": ("unit/test_statements.py", "names its own run; leave it out"),

@@ -41,7 +41,7 @@ from pipelines.launch.training_run import Result
 from pipelines.notebook.fitted_model import FittedModel
 from pipelines.runtime.interrupts import handle_signals
 from pipelines.tracking import run_heartbeat
-from pipelines.tracking.client import connect
+from pipelines.tracking.client import connect, mlflow_errors
 from pipelines.tracking.descriptions import experiment_page
 from pipelines.tracking.history import history as recorded_history
 from pipelines.tracking.history import read_training
@@ -553,3 +553,18 @@ def test_p8_a_signal_amid_a_write_comes_when_the_write_is_over(uri: str) -> None
     client.set_terminated(run_id, "KILLED")
     run = client.get_run(run_id)
     assert (run.data.tags["written"], run.info.status) == ("yes", "KILLED")
+
+
+def test_a_working_folder_with_both_kinds_of_quotes_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """MLflow writes the folder into SQL as it is."""
+    folder = tmp_path / 'it\'s "here"'
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    with (
+        pytest.raises(TrackingError, match=r"no working folder with both kinds of quotes, .*; run from another folder"),
+        mlflow_errors(uri),
+    ):
+        connect(uri).search_experiments()
+    monkeypatch.chdir(tmp_path)
+    assert connect(f"sqlite:///{tmp_path}/other.db").search_experiments()
