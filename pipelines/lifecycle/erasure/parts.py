@@ -6,7 +6,6 @@ from typing import Any
 
 from pyarrow.fs import FileSystem
 
-from pipelines.data.versions import storage
 from pipelines.data.versions.commit import Attempt
 from pipelines.data.versions.manifest import Manifest
 from pipelines.data.versions.parts import RowGroup, file_checksum
@@ -14,7 +13,7 @@ from pipelines.data.versions.raw_inputs import RAW_ROWS, side_file
 from pipelines.data.versions.rewrite import RewrittenPart, check_part, rewrite_part
 from pipelines.data.versions.row_keys import KEYS
 from pipelines.lifecycle.erasure.quarantine import write_without
-from pipelines.lifecycle.erasure.search import KeySearch
+from pipelines.lifecycle.erasure.search import KeySearch, quarantine_files
 
 Checksums = dict[str, str]
 """`xxh3:…` of files, by their paths relative to the dataset's folder."""
@@ -75,13 +74,6 @@ def replace_quarantine(search: KeySearch, name: str, version: str) -> Checksums:
         write_without(filesystem, f"{search.folder}/{file}", f"{search.folder}/{target}", search.quarantined.get(file, ()))
         written[target] = file_checksum(filesystem, f"{search.folder}/{target}")
     return written
-
-
-def quarantine_files(search: KeySearch, version: str) -> list[str]:
-    """The files of a version's quarantine, relative to the dataset's folder."""
-    folder = f"{search.folder}/{version}/quarantine-{search.versions[version].manifest.attempt}"
-    entries = storage.entries(search.filesystem, folder)
-    return [entry.path.removeprefix(f"{search.folder}/") for entry in entries if entry.is_file]
 
 
 def _present(filesystem: FileSystem, root: str, file: str) -> list[str]:

@@ -14,10 +14,10 @@ from pipelines.data.versions.parts import file_checksum
 from pipelines.lifecycle.erasure import certificate as certificates
 from pipelines.lifecycle.erasure.erased_keys import Key
 from pipelines.lifecycle.erasure.journal import PUBLISH, REMOVE, TRACKING, WRITE, ErasedVersion, ErasureRecord, Journal, due_after
-from pipelines.lifecycle.erasure.parts import ReplacedPart, quarantine_files, replace_part, replace_quarantine
+from pipelines.lifecycle.erasure.parts import ReplacedPart, replace_part, replace_quarantine
 from pipelines.lifecycle.erasure.publish import publish, table_paths
 from pipelines.lifecycle.erasure.quarantine import text_matcher
-from pipelines.lifecycle.erasure.search import KeySearch, map_in_threads, search
+from pipelines.lifecycle.erasure.search import KeySearch, map_in_threads, quarantine_files, search
 
 if TYPE_CHECKING:
     from pipelines.lifecycle.erasure.tracked import TrackedErasure
@@ -121,11 +121,10 @@ class ErasureJob:
     def _erase_tracked(self, record: ErasureRecord, dry: bool) -> "TrackedErasure":
         from pipelines.lifecycle.erasure.tracked import ErasedRows, erase_tracked  # noqa: PLC0415
 
-        manifests = {name: read_manifest(self.filesystem, f"{self.folder}/{name}") for name in record.versions}
         erased = [
             ErasedRows(manifest, version.rows, version.positions, version.digest_before)
             for name, version in record.versions.items()
-            if (manifest := manifests[name]) is not None
+            if (manifest := read_manifest(self.filesystem, f"{self.folder}/{name}")) is not None
         ]
         return erase_tracked(self.config, erased, self.command, text_matcher(record.keys), dry)
 

@@ -117,10 +117,11 @@ def search(path: str, columns: Sequence[str], keys: Sequence[Key], application: 
     for (path, (part, _)), rows in zip(parts.items(), rows_of_parts, strict=True):
         if rows:
             result.removals[path] = Removal(part.groups, rows)
-    for name, version in result.versions.items():
-        for file in _quarantine_files(version):
-            if rows := find_records(filesystem, file, [key.record for key in result.keys_of_type(name)], keys):
-                result.quarantined[file.removeprefix(f"{folder}/")] = rows
+    for name in result.versions:
+        records = [key.record for key in result.keys_of_type(name)]
+        for file in quarantine_files(result, name):
+            if rows := find_records(filesystem, f"{folder}/{file}", records, keys):
+                result.quarantined[file] = rows
     return result
 
 
@@ -201,6 +202,8 @@ def _find_in_part(result: KeySearch, part_and_version: tuple[SharedPart, str]) -
     return tuple(places.tolist())
 
 
-def _quarantine_files(version: Version) -> list[str]:
-    entries = storage.entries(version.filesystem, f"{version.root}/quarantine-{version.manifest.attempt}")
-    return [entry.path for entry in entries if entry.is_file]
+def quarantine_files(result: KeySearch, version: str) -> list[str]:
+    """The files of a version's quarantine, relative to the dataset's folder."""
+    folder = f"{result.folder}/{version}/quarantine-{result.versions[version].manifest.attempt}"
+    entries = storage.entries(result.filesystem, folder)
+    return [entry.path.removeprefix(f"{result.folder}/") for entry in entries if entry.is_file]
