@@ -293,6 +293,6 @@ def _find_below(search: Search, folders: list[str]) -> Iterator[pa.RecordBatch]:
     with file_errors(search.path):
         for folder in folders:
             listed = filesystem.get_file_info(FileSelector(folder, allow_not_found=True, recursive=True))
-            found = pa.Table.from_batches(search.select(listed), FOUND_COLUMNS)
-            search.check_links(listed, found)
-            yield from found.cast(_FOUND).to_batches()
+            matching = pa.Table.from_batches(search.select(listed), FOUND_COLUMNS)
+            search.check_links(listed, matching)
+            yield from matching.cast(_FOUND).to_batches()

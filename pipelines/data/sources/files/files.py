@@ -120,13 +120,13 @@ class Search:
             columns = zip(*rows, strict=True) if rows else [()] * len(COLUMNS)
             yield pa.record_batch([pa.array(values, field.type) for values, field in zip(columns, COLUMNS, strict=True)], schema=COLUMNS)
 
-    def check_links(self, listed: Iterable[FileInfo], found: pa.Table) -> None:
+    def check_links(self, listed: Iterable[FileInfo], matching: pa.Table) -> None:
         """Raises SourceError for a link to a folder that contains it, by which files would be found repeatedly."""
         if "://" in self.path and not self.path.startswith("file:"):
             return
         for link in (entry.path for entry in listed if entry.type == FileType.Directory and os.path.islink(entry.path)):
             leads_back = any(os.path.samefile(link, above) for above in Path(link).parents)
-            if leads_back and pc.any(pc.starts_with(found["path"], f"{link}/")).as_py():
+            if leads_back and pc.any(pc.starts_with(matching["path"], f"{link}/")).as_py():
                 raise SourceError(f"{link}: leads back to a folder that it lies in; remove the link, or name paths that leave it out")
 
 
@@ -230,9 +230,9 @@ def _find(path: str, find_elsewhere: Finder | None) -> pa.Table:
     elsewhere: list[pa.Table] = []
 
     def take_over(folders: list[str]) -> bool:
-        found = find_elsewhere(search, folders) if find_elsewhere else None
-        elsewhere.extend([] if found is None else [found])
-        return found is not None
+        matching = find_elsewhere(search, folders) if find_elsewhere else None
+        elsewhere.extend([] if matching is None else [matching])
+        return matching is not None
 
     with file_errors(path):
         at = filesystem.get_file_info(inner)
@@ -242,11 +242,11 @@ def _find(path: str, find_elsewhere: Finder | None) -> pa.Table:
             raise SourceError(f"{path}: no such file; give a path that exists")
         search = Search(path, inner, at.type == FileType.Directory)
         listed = list_tree(filesystem, inner, take_over) if search.is_folder else entries(filesystem, inner, take_over)
-    found = pa.concat_tables([pa.Table.from_batches(search.select(listed), COLUMNS), *elsewhere])
-    if not len(found):
+    matching = pa.concat_tables([pa.Table.from_batches(search.select(listed), COLUMNS), *elsewhere])
+    if not len(matching):
         raise SourceError(f"{path}: {'no file in this folder' if search.is_folder else 'no such file'}; give a path that exists")
-    search.check_links(listed, found)
-    return found
+    search.check_links(listed, matching)
+    return matching
 
 
 def _package_files(path: str) -> list[File]:
