@@ -1,0 +1,133 @@
+"""Data sheets of hardware, from `conf/hardware`, and the clusters that a text such as `h200x8,a100x64,cpu2` names."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, ValidationError
+
+from pipelines.errors import ConfigError
+
+FOLDER = Path(__file__).parents[2] / "conf" / "hardware"
+Precision = Literal["fp32", "tf32", "bf16", "fp16", "fp8"]
+BYTES: Mapping[str, int] = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1}
+"""Bytes of a number, by precision."""
+
+
+class _Sheet(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Fraction(_Sheet):
+    """The fraction of a data sheet's figure that programs reach, and where it is from."""
+
+    fraction: float = Field(gt=0, le=1)
+    basis: Literal["measured", "assumed"]
+    source: str
+
+
+class Achieved(_Sheet):
+    """The fractions that large operations reach; what small ones lose is computed."""
+
+    matmul: Fraction
+    """Of the peak, by a matrix product too large for its memory traffic to count."""
+    attention: Fraction
+    """Of the peak, by a fused attention kernel."""
+    memory: Fraction
+    """Of the memory's bandwidth, by elementwise kernels."""
+    network: Fraction
+    """Of the bandwidth of links and network, by collectives."""
+
+
+class Hardware(_Sheet):
+    """A kind of device, the machine that it is in, and the network between machines. Bandwidths of links are those of one direction."""
+
+    name: str
+    peak_flops: Mapping[Precision, PositiveFloat]
+    """Multiplications and additions a second of dense matrix products, by precision."""
+    memory_bytes: PositiveFloat
+    memory_bytes_per_second: PositiveFloat
+    devices_per_machine: PositiveInt
+    link_bytes_per_second: PositiveFloat
+    """Between the devices of a machine, per device."""
+    link_latency_seconds: PositiveFloat
+    network_bytes_per_second: PositiveFloat
+    """Between machines, per device."""
+    network_latency_seconds: PositiveFloat
+    host_bytes_per_second: PositiveFloat
+    """Between a device and its machine's memory."""
+    kernel_seconds: PositiveFloat
+    """To launch a kernel from Python."""
+    price_per_device_hour: PositiveFloat
+    price_source: str
+    watts: PositiveFloat
+    """Of a device."""
+    achieved: Achieved
+    contention: float = Field(ge=0, le=1)
+    """The part of computing that is lost while a collective runs beside it."""
+    devices_hours_between_failures: PositiveFloat
+    """Mean time between interruptions, times the number of devices."""
+    sources: tuple[str, ...]
+
+    def peak(self, precision: str) -> float:
+        """FLOP/s of matrix products in a precision. Without such units, those of the next wider one are used."""
+        wider = {"fp8": "bf16", "bf16": "fp16", "fp16": "fp32", "tf32": "fp32"}
+        peaks: Mapping[str, float] = dict(self.peak_flops)
+        while precision not in peaks:
+            precision = wider[precision]
+        return peaks[precision]
+
+    def with_fraction(self, kind: str, fraction: float, source: str) -> "Hardware":
+        """The same hardware with a measured fraction of `kind`: matmul, attention, memory or network."""
+        measured = Fraction(fraction=fraction, basis="measured", source=source)
+        return self.model_copy(update={"achieved": self.achieved.model_copy(update={kind: measured})})
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A number of devices of one kind, in as few machines as hold them."""
+
+    hardware: Hardware
+    devices: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.hardware.name}x{self.devices}"
+
+    @property
+    def machines(self) -> int:
+        return -(-self.devices // self.hardware.devices_per_machine)
+
+
+def hardware_names(folder: Path = FOLDER) -> list[str]:
+    return sorted(path.stem for path in folder.glob("*.yaml"))
+
+
+def read_hardware(name: str, folder: Path = FOLDER) -> Hardware:
+    """Read a data sheet. Raises ConfigError for an unknown name, with similar ones, and for a sheet with a wrong field."""
+    names = hardware_names(folder)
+    if name not in names:
+        near = get_close_matches(name, names, n=3, cutoff=0.4) or names
+        raise ConfigError(f"hardware {name!r} has no data sheet in {folder}; choose {' or '.join(near)}, or add {name}.yaml")
+    try:
+        return Hardware(name=name, **yaml.safe_load((folder / f"{name}.yaml").read_text()))
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(map(str, first["loc"]))
+        raise ConfigError(f"{folder / name}.yaml: {field}: {first['msg']}; correct the field of the data sheet") from error
+
+
+def parse_clusters(text: str, folder: Path = FOLDER) -> list[Cluster]:
+    """The clusters of a text: names with numbers of devices, such as `h200x8,a100x64`, or a name alone for one machine. Raises ConfigError
+    for an unknown name."""
+    names = set(hardware_names(folder))
+    clusters = []
+    for part in text.split(","):
+        matched = None if part.strip() in names else re.fullmatch(r"(.+?)\s*x\s*([1-9]\d*)", part.strip())
+        hardware = read_hardware(matched[1] if matched else part.strip(), folder)
+        clusters.append(Cluster(hardware, int(matched[2]) if matched else hardware.devices_per_machine))
+    return clusters
