@@ -1,0 +1,140 @@
+"""What a model costs: parameters, operations and bytes of each of its layers, per row, whatever the hardware and the layout.
+
+A row is what the dataset calls one: a window of tokens, a picture, a row of a table. Bytes of activations are those of numbers of two bytes,
+and `in_precision` converts them. `transformer` computes these costs by formulas; a measurement of any other model fills the same classes.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Literal
+
+Checkpointing = Literal["none", "selective", "alternate", "full"]
+"""What is computed again in a backward pass: nothing; all but matrix products and attention; half of the matrix products too, as torchtitan
+does; or all."""
+
+
+@dataclass(frozen=True)
+class Matmul:
+    """A product of matrices, (positions x inputs) by (inputs x outputs) for each row; a convolution is one, with a position per pixel."""
+
+    positions: float
+    inputs: float
+    outputs: float
+    divided_by: Literal["nothing", "outputs", "inputs"] = "nothing"
+    """What tensor parallelism divides."""
+    float8: bool = False
+    """Whether float8 training computes it in 8 bits."""
+
+    @property
+    def flops(self) -> float:
+        """Of a forward pass, per row."""
+        return 2 * self.positions * self.inputs * self.outputs
+
+
+@dataclass(frozen=True)
+class Activations:
+    """Bytes per row that a layer keeps for its backward pass, by what is computed again; `compiled` is `none` with fused kernels."""
+
+    none: float
+    compiled: float
+    selective: float
+    alternate: float
+    full: float
+
+    def kept(self, checkpointing: Checkpointing, compiled: bool) -> float:
+        """Bytes per row."""
+        is_fused = checkpointing == "none" and compiled
+        return self.compiled if is_fused else float(getattr(self, checkpointing))
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A kind of layer, and how often it stands in a row. All figures are those of one of them."""
+
+    name: str
+    count: int
+    parameters: int
+    matmuls: tuple[Matmul, ...] = ()
+    role: Literal["input", "block", "output"] = "block"
+    """Blocks are gathered one by one, and divided over the stages of a pipeline; the first has the input, the last the output."""
+    attention_flops: float = 0.0
+    """Of a forward pass, per row, with all pairs of positions."""
+    attention_computed: float = 1.0
+    """The part of them that a kernel computes: half where a position attends to earlier ones only."""
+    attention_bytes: float = 0.0
+    """Of attention's output, per row."""
+    key_value_bytes: float = 0.0
+    """Of keys and values, per row, which workers that divide a row's positions gather."""
+    elementwise_bytes: float = 0.0
+    """Memory traffic of all other operations of a forward pass, per row, each in a kernel of its own."""
+    fused_bytes: float = 0.0
+    """The same with compiled kernels."""
+    undivided: float = 1.0
+    """The part of traffic and activations that tensor parallelism does not divide."""
+    activations: Activations = Activations(0, 0, 0, 0, 0)
+    working_bytes: float = 0.0
+    """Further bytes per row while the layer's backward pass runs."""
+    output_bytes: float = 0.0
+    """Per row, which a pipeline sends to the next stage."""
+    tensor_sums: int = 0
+    """Sums over a tensor group in a forward pass, each of the bytes of the output."""
+    kernels: int = 10
+    """Kernels of a forward pass."""
+    fused_kernels: int = 10
+    """The same when compiled."""
+
+    @property
+    def matmul_flops(self) -> float:
+        """Of a forward pass, per row."""
+        return sum(product.flops for product in self.matmuls)
+
+
+@dataclass(frozen=True)
+class ModelCosts:
+    """A model as a sequence of kinds of layers."""
+
+    name: str
+    layers: tuple[Layer, ...]
+    units_per_row: int = 1
+    """Tokens of a row, for whom throughput is stated in tokens."""
+    unit: Literal["tokens", "rows"] = "rows"
+    tensor_divides: tuple[tuple[str, int], ...] = ()
+    """What the degree `tensor` must divide, by name; empty where layers cannot be divided."""
+    positions: int = 0
+    """Positions of a row that the degree `context` divides; 0 where it cannot."""
+    shares_weights: bool = False
+    """Whether input and output share weights, so that neither a pipeline nor tensor parallelism can divide the model."""
+
+    @property
+    def parameters(self) -> int:
+        return sum(layer.count * layer.parameters for layer in self.layers)
+
+    @property
+    def blocks(self) -> int:
+        return sum(layer.count for layer in self.layers if layer.role == "block")
+
+    def of_role(self, *roles: str) -> Iterator[Layer]:
+        return (layer for layer in self.layers if layer.role in roles)
+
+    @property
+    def model_flops(self) -> float:
+        """FLOPs of a step per row, as MFU counts them: three times the forward pass, with all pairs of attention and no recomputation.
+
+        For a transformer these are 3 * 2 * n * T + 3 * L * 2 * 2 * d * T**2, where n are the parameters of matrix products, T the tokens
+        of a row, L the layers and d the width (Chowdhery et al. 2022, appendix B)."""
+        return sum(3 * layer.count * (layer.matmul_flops + layer.attention_flops) for layer in self.layers)
+
+
+_BYTES = ("attention_bytes", "key_value_bytes", "elementwise_bytes", "fused_bytes", "working_bytes", "output_bytes")
+
+
+def in_precision(model: ModelCosts, bytes_per_number: int) -> ModelCosts:
+    """The same model whose activations have numbers of so many bytes."""
+    factor = bytes_per_number / 2
+    if factor == 1:
+        return model
+    layers = []
+    for layer in model.layers:
+        kept = Activations(*(factor * getattr(layer.activations, name) for name in Activations.__dataclass_fields__))
+        layers.append(replace(layer, activations=kept, **{name: factor * getattr(layer, name) for name in _BYTES}))
+    return replace(model, layers=tuple(layers))
