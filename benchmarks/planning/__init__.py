@@ -1,0 +1,1 @@
+"""Predictions of the planner beside what others published, and beside what was measured here."""

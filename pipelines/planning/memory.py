@@ -1,0 +1,106 @@
+"""Bytes of a worker's memory: parameters, gradients, optimizer state, gathered parameters, activations, and what the allocator loses."""
+
+from dataclasses import astuple, dataclass
+
+from pipelines.planning.hardware import BYTES, Hardware
+from pipelines.planning.layouts import Layout
+from pipelines.planning.model_costs import Layer, ModelCosts, in_precision
+from pipelines.planning.stages import Share, microbatches_held, shares
+
+OPTIMIZER_BYTES = 8
+"""Of AdamW, per parameter: two moments in fp32."""
+FRAGMENTS = 0.08
+"""What torch's caching allocator holds beyond tensors that live, as a part of activations and buffers: assumed. Torch reports 5 to 15 % where
+activations vary in size."""
+CONTEXT_BYTES = 1.5e9
+"""Of the CUDA context, kernels and NCCL's buffers, which torch's figures do not count: assumed."""
+
+
+@dataclass(frozen=True)
+class MemoryEstimate:
+    """Bytes of the worker that needs most. Parts that `offload` keeps in the machine's memory are 0."""
+
+    parameters: float
+    gradients: float
+    optimizer: float
+    gathered: float
+    """Parameters in the precision of computing, and buffers of collectives."""
+    activations: float
+    working: float
+    """Of the layer that is being computed."""
+    fragments: float
+
+    @property
+    def total(self) -> float:
+        """Bytes, as torch counts reserved memory."""
+        return sum(astuple(self))
+
+    @property
+    def gib(self) -> float:
+        return self.total / 2**30
+
+
+def usable_bytes(hardware: Hardware) -> float:
+    """Bytes of a device that torch can reserve."""
+    return hardware.memory_bytes - (CONTEXT_BYTES if hardware.devices_per_machine and hardware.memory_bytes > 10e9 else 0)
+
+
+def estimate_memory(model: ModelCosts, layout: Layout) -> MemoryEstimate:
+    """The memory of the worker that needs most: in a pipeline, the first holds most microbatches, and the last has the output."""
+    converted = in_precision(model, BYTES[layout.precision])
+    parts = shares(converted, layout)
+    held = microbatches_held(layout)
+    estimates = [
+        _worker_memory(share, layout, max(1.0, held - place) if layout.pipeline > 1 else 1.0) for place, share in enumerate(parts)
+    ]
+    return max(estimates, key=lambda estimate: estimate.total)
+
+
+def _worker_memory(share: Share, layout: Layout, held: float) -> MemoryEstimate:
+    parameters = share.parameters / layout.tensor
+    state = 0.0 if layout.offload else parameters / layout.parameter_shards
+    gathered, gradients = _gathered_bytes(share, layout)
+    rows = layout.microbatch / layout.parts / layout.context
+    kept = sum(count * _kept_bytes(layer, layout) for layer, count in share.layers) * rows * held
+    kept += sum(count * layer.key_value_bytes for layer, count in share.layers) * rows * (layout.context - 1) * held * _keeps_all(layout)
+    working = max(_working_bytes(layer, layout) for layer, _ in share.layers) * rows
+    fragments = FRAGMENTS * (kept + working + gathered)
+    return MemoryEstimate(4 * state, 4 * state + gradients, OPTIMIZER_BYTES * state, gathered, kept, working, fragments)
+
+
+def _keeps_all(layout: Layout) -> bool:
+    """Whether keys and values of all positions are kept, or gathered again."""
+    return layout.checkpointing != "full" and not layout.ring_attention
+
+
+def _gathered_bytes(share: Share, layout: Layout) -> tuple[float, float]:
+    """Bytes of gathered parameters with buffers of collectives, and of gradients that are not yet summed over workers.
+
+    While a block is computed, the next one is gathered, and gradients of a third are summed in fp32."""
+    parameters, unit = share.parameters / layout.tensor, share.largest_unit / layout.tensor
+    number = BYTES[layout.precision]
+    if layout.parameter_shards == 1:
+        copies = number * parameters if number < 4 else 0.0  # by autocast, until the step's end
+        return copies, 4 * parameters / max(1, layout.parameter_shards) if layout.strategy == "exact" else 0.0
+    reshards = layout.reshard_after_forward and layout.pipeline == 1
+    gathered = number * (2 * unit if reshards else parameters) + 4 * unit
+    sums_late = (layout.accumulation > 1 and not layout.reduce_every_pass) or layout.pipeline > 1
+    return gathered, 4 * parameters if sums_late else 0.0
+
+
+def _division(layer: Layer, layout: Layout) -> float:
+    """The part of a layer's activations that a worker of a tensor group has."""
+    undivided = 0.0 if layout.sequence_parallel else layer.undivided
+    return undivided + (1 - undivided) / layout.tensor
+
+
+def _kept_bytes(layer: Layer, layout: Layout) -> float:
+    """Per row. A float8 product keeps its input in 8 bits, which are counted as the 16 of the usual ones."""
+    return layer.activations.kept(layout.checkpointing, layout.compile) * _division(layer, layout)
+
+
+def _working_bytes(layer: Layer, layout: Layout) -> float:
+    """Per row: temporary gradients, and what is computed again of the layer."""
+    again = layer.activations.kept("none", layout.compile) - layer.activations.kept(layout.checkpointing, layout.compile)
+    full_width = 2 * layer.output_bytes if layout.sequence_parallel and layout.tensor > 1 else 0.0
+    return (layer.working_bytes + max(0.0, again)) * _division(layer, layout) + full_width

@@ -1,0 +1,356 @@
+"""Seconds of a step: what each layer computes, what is sent and not hidden behind it, what a pipeline waits, and what else a step does.
+
+A matrix product takes its operations at the fraction of the peak that large ones reach, and after them the traffic of its inputs and outputs,
+which tiles cannot hide at their start and end (the additive form of the roofline of Williams, Waterman and Patterson 2009). So small
+products are slow without a constant of their own. Elementwise kernels take their traffic, attention its own fraction of the peak, and no
+layer takes less than the launches of its kernels.
+
+Backward passes have two products for each forward one, five matrix products of attention for two (Dao 2023), and twice the traffic.
+"""
+
+from dataclasses import dataclass, replace
+from math import inf
+
+from pipelines.planning.collectives import (
+    Group,
+    Network,
+    all_gather_seconds,
+    all_reduce_seconds,
+    network,
+    reduce_scatter_seconds,
+    send_seconds,
+)
+from pipelines.planning.hardware import BYTES, Hardware
+from pipelines.planning.layouts import Layout
+from pipelines.planning.memory import MemoryEstimate, estimate_memory
+from pipelines.planning.model_costs import Layer, Matmul, ModelCosts, in_precision
+from pipelines.planning.stages import Share, bubble_seconds, shares
+
+UPDATE_BYTES = 40
+"""Traffic of a fused AdamW per parameter: reads four numbers of fp32 and writes three, and the gradient's norm and scale read it twice and
+write it once."""
+LOOP_UPDATE_BYTES = 110
+"""The same with a kernel for each operation on each parameter: 84 to 110."""
+ASYNCHRONOUS_HIDDEN = 0.25
+"""The part of a tensor group's traffic that asynchronous tensor parallelism hides: assumed, from a gain of 8 % of a step whose traffic is a
+third (PyTorch's report of async TP, 2024)."""
+FLOAT8_CAST_BYTES = 5
+"""Traffic per number that is converted to 8 bits: read for its maximum, read and written."""
+COMPRESSED_BYTES = {"none": 4.0, "bf16": 2.0, "fp16": 2.0, "powersgd": 0.1, "topk": 0.06}
+"""Bytes per gradient that `ddp` sends; PowerSGD's depend on the shapes: assumed."""
+
+
+@dataclass(frozen=True)
+class StepEstimate:
+    """Seconds of a step, and what follows from them. `communication_seconds` are those that nothing hides."""
+
+    matmul_seconds: float
+    attention_seconds: float
+    elementwise_seconds: float
+    communication_seconds: float
+    bubble_seconds: float
+    optimizer_seconds: float
+    data_seconds: float
+    rows: int
+    units: int
+    """Tokens, or rows where a model has no tokens."""
+    workers: int
+    mfu: float
+    """Model FLOPs utilisation: FLOPs of `ModelCosts.model_flops` by those of the peak, whatever is computed again."""
+    memory: MemoryEstimate
+
+    @property
+    def compute_seconds(self) -> float:
+        return self.matmul_seconds + self.attention_seconds + self.elementwise_seconds
+
+    @property
+    def step_seconds(self) -> float:
+        waits = self.communication_seconds + self.bubble_seconds + self.data_seconds
+        return self.compute_seconds + self.optimizer_seconds + waits
+
+    @property
+    def rows_per_second(self) -> float:
+        return self.rows / self.step_seconds
+
+    @property
+    def units_per_second(self) -> float:
+        return self.units / self.step_seconds
+
+    @property
+    def units_per_second_per_worker(self) -> float:
+        return self.units_per_second / self.workers
+
+    @property
+    def memory_gib(self) -> float:
+        return self.memory.gib
+
+    @property
+    def limit(self) -> str:
+        """What takes most of a step."""
+        parts = {
+            "matrix products": self.matmul_seconds,
+            "attention": self.attention_seconds,
+            "memory bandwidth": self.elementwise_seconds + self.optimizer_seconds,
+            "communication": self.communication_seconds,
+            "waiting of pipeline stages": self.bubble_seconds,
+            "reading data": self.data_seconds,
+        }
+        return max(parts, key=lambda name: parts[name])
+
+
+@dataclass(frozen=True)
+class _Pass:
+    """Seconds of a forward or backward pass of a layer."""
+
+    matmul: float = 0.0
+    attention: float = 0.0
+    elementwise: float = 0.0
+    tensor: float = 0.0
+    """Traffic that nothing hides: of a tensor or a context group."""
+
+    @property
+    def compute(self) -> float:
+        return self.matmul + self.attention + self.elementwise
+
+    @property
+    def total(self) -> float:
+        return self.compute + self.tensor
+
+    def times(self, factor: float) -> "_Pass":
+        return _Pass(*(factor * value for value in (self.matmul, self.attention, self.elementwise, self.tensor)))
+
+    def plus(self, other: "_Pass") -> "_Pass":
+        return _Pass(
+            self.matmul + other.matmul,
+            self.attention + other.attention,
+            self.elementwise + other.elementwise,
+            self.tensor + other.tensor,
+        )
+
+
+@dataclass(frozen=True)
+class _Machine:
+    """What layers are computed with."""
+
+    hardware: Hardware
+    layout: Layout
+    links: Network
+
+    @property
+    def memory_bandwidth(self) -> float:
+        return self.hardware.memory_bytes_per_second * self.hardware.achieved.memory.fraction
+
+    def group(self, *degrees: str) -> Group:
+        return self.layout.group(self.hardware.devices_per_machine, *degrees)
+
+
+def matmul_seconds(hardware: Hardware, precision: str, rows: float, inputs: float, outputs: float) -> float:
+    """Seconds of the product of a (rows x inputs) and a (inputs x outputs) matrix. Results have at least two bytes."""
+    flops = 2 * rows * inputs * outputs
+    number = BYTES[precision]
+    traffic = number * (rows * inputs + inputs * outputs) + max(2, number) * rows * outputs
+    bandwidth = hardware.memory_bytes_per_second * hardware.achieved.memory.fraction
+    return flops / (hardware.peak(precision) * hardware.achieved.matmul.fraction) + traffic / bandwidth
+
+
+def estimate_step(model: ModelCosts, hardware: Hardware, layout: Layout, loader_rows_per_second: float = inf) -> StepEstimate:
+    """The estimate of a step of `layout.global_batch` rows. `loader_rows_per_second` is what one worker's loader gives."""
+    converted = in_precision(model, BYTES[layout.precision])
+    machine = _Machine(hardware, layout, network(hardware))
+    rows = layout.microbatch / layout.parts
+    passes = [_passes_of_worker(share, machine, rows) for share in shares(converted, layout)]
+    forward, backward = max(passes, key=lambda both: both[0].total + both[1].total)
+    slowest = shares(converted, layout)[passes.index((forward, backward))]
+    count = layout.accumulation * layout.parts
+    bubble = _bubble(machine, forward, backward, rows, slowest) * layout.accumulation
+    computed = forward.plus(backward).times(count)
+    gathered = _data_parallel_seconds(slowest, machine, forward, backward)
+    partial = StepEstimate(
+        computed.matmul,
+        computed.attention,
+        computed.elementwise,
+        computed.tensor + gathered,
+        bubble,
+        _optimizer_seconds(slowest, machine),
+        0.0,
+        layout.global_batch,
+        layout.global_batch * model.units_per_row,
+        layout.workers,
+        0.0,
+        estimate_memory(model, layout),
+    )
+    data = max(0.0, layout.global_batch / layout.readers / loader_rows_per_second - partial.step_seconds)
+    estimate = replace(partial, data_seconds=data)
+    peak = hardware.peak(layout.precision) * layout.workers
+    return replace(estimate, mfu=model.model_flops * layout.global_batch / estimate.step_seconds / peak)
+
+
+def _passes_of_worker(share: Share, machine: _Machine, rows: float) -> tuple[_Pass, _Pass]:
+    """Forward and backward pass of a microbatch of `rows` rows through all layers of a worker."""
+    forward, backward = _Pass(), _Pass()
+    for layer, count in share.layers:
+        one_forward, one_backward = _layer_passes(layer, machine, rows)
+        forward, backward = forward.plus(one_forward.times(count)), backward.plus(one_backward.times(count))
+    return forward, backward
+
+
+def _layer_passes(layer: Layer, machine: _Machine, rows: float) -> tuple[_Pass, _Pass]:
+    layout = machine.layout
+    part = rows / layout.context
+    uses_float8 = layout.float8 and layer.role == "block"
+    matmul_forward = matmul_backward = cast_forward = cast_backward = 0.0
+    for product in layer.matmuls:
+        inputs, outputs = _divided(product, layout)
+        positions = part * product.positions
+        precision = "fp8" if uses_float8 and product.float8 else layout.precision
+        matmul_forward += matmul_seconds(machine.hardware, precision, positions, inputs, outputs)
+        matmul_backward += matmul_seconds(machine.hardware, precision, positions, outputs, inputs)
+        matmul_backward += matmul_seconds(machine.hardware, precision, inputs, positions, outputs)
+        if precision == "fp8":
+            cast_forward += FLOAT8_CAST_BYTES * positions * inputs / machine.memory_bandwidth
+            cast_backward += FLOAT8_CAST_BYTES * positions * outputs / machine.memory_bandwidth
+    attention, merge_forward, merge_backward = _attention_seconds(layer, machine, part)
+    traffic = (layer.fused_bytes if layout.compile else layer.elementwise_bytes) * part * _division(layer, layout)
+    elementwise = traffic / machine.memory_bandwidth
+    sent_forward, sent_backward = _activation_traffic(layer, machine, part)
+    launches = (layer.fused_kernels if layout.compile else layer.kernels) * machine.hardware.kernel_seconds
+    forward = _at_least(_Pass(matmul_forward, attention, elementwise + cast_forward + merge_forward, sent_forward), launches)
+    own = _Pass(matmul_backward, 2.5 * attention, 2 * elementwise + cast_backward + merge_backward, sent_backward)
+    return forward, _at_least(own, 2 * launches).plus(_computed_again(forward, layer, layout))
+
+
+def _at_least(pass_: _Pass, seconds: float) -> _Pass:
+    """A layer whose kernels are shorter than their launches takes as long as these."""
+    return replace(pass_, elementwise=pass_.elementwise + max(0.0, seconds - pass_.compute))
+
+
+def _computed_again(forward: _Pass, layer: Layer, layout: Layout) -> _Pass:
+    """What a backward pass computes again of a block."""
+    if layer.role != "block" or layout.checkpointing == "none":
+        return _Pass()
+    if layout.checkpointing == "full":
+        return forward
+    return _Pass(matmul=0.5 * forward.matmul if layout.checkpointing == "alternate" else 0.0, elementwise=forward.elementwise)
+
+
+def _divided(product: Matmul, layout: Layout) -> tuple[float, float]:
+    """Inputs and outputs of a worker's part of a product."""
+    inputs = product.inputs / (layout.tensor if product.divided_by == "inputs" else 1)
+    return inputs, product.outputs / (layout.tensor if product.divided_by == "outputs" else 1)
+
+
+def _division(layer: Layer, layout: Layout) -> float:
+    undivided = 0.0 if layout.sequence_parallel else layer.undivided
+    return undivided + (1 - undivided) / layout.tensor
+
+
+def _attention_seconds(layer: Layer, machine: _Machine, rows: float) -> tuple[float, float, float]:
+    """Seconds of attention's kernels in a forward pass, and of combining partial results in a ring, forward and backward.
+
+    A ring of n workers combines n - 1 results in fp32: about 38 bytes per number and part, and 30 backward."""
+    layout, hardware = machine.layout, machine.hardware
+    if not layer.attention_flops:
+        return 0.0, 0.0, 0.0
+    flops = layer.attention_flops * layer.attention_computed * rows / layout.tensor
+    kernel = flops / (hardware.peak(layout.precision) * hardware.achieved.attention.fraction)
+    if layout.context == 1 or not layout.ring_attention:
+        return kernel, 0.0, 0.0
+    numbers = layer.attention_bytes / 2 * rows / layout.tensor
+    return kernel, 38 * numbers * (layout.context - 1) / machine.memory_bandwidth, 30 * numbers * layout.context / machine.memory_bandwidth
+
+
+def _activation_traffic(layer: Layer, machine: _Machine, rows: float) -> tuple[float, float]:
+    """Seconds in which a layer waits for activations of its tensor and context groups, in a forward and a backward pass."""
+    layout, links = machine.layout, machine.links
+    forward = backward = 0.0
+    if layout.tensor > 1:
+        members, message = machine.group("tensor"), layer.output_bytes * rows
+        if layout.sequence_parallel:
+            gathered = message / (2 if layout.float8 and layer.role == "block" else 1)
+            one = all_gather_seconds(gathered, members, links) + reduce_scatter_seconds(message, members, links)
+        else:
+            one = all_reduce_seconds(message, members, links)
+        forward += layer.tensor_sums * one
+        backward += layer.tensor_sums * one
+        if layout.asynchronous_tensor:
+            forward, backward = ((1 - ASYNCHRONOUS_HIDDEN) * seconds for seconds in (forward, backward))
+    if layout.context > 1 and layer.key_value_bytes:
+        members = machine.group("context")
+        heads = 2 * layer.attention_bytes if layout.ring_attention else layer.key_value_bytes  # torch's ring repeats them for all heads
+        total = heads * rows * layout.context / layout.tensor
+        forward += all_gather_seconds(total, members, links)
+        backward += reduce_scatter_seconds(2 * total, members, links)  # gradients are summed in fp32
+        if layout.ring_attention:
+            backward += all_gather_seconds(total, members, links)
+    return forward, backward
+
+
+def _bubble(machine: _Machine, forward: _Pass, backward: _Pass, rows: float, share: Share) -> float:
+    """Seconds of a pass in which a stage waits: by its schedule, and for the first messages."""
+    layout = machine.layout
+    if layout.pipeline == 1:
+        return 0.0
+    weights = backward.matmul / 2
+    waits = bubble_seconds(layout.schedule, layout.pipeline, forward.total, backward.total - weights, weights)
+    message = max(layer.output_bytes for layer, _ in share.layers) * rows / layout.context
+    message /= layout.tensor if layout.sequence_parallel else 1
+    is_within = machine.group("pipeline").machines == 1
+    return waits + 2 * (layout.pipeline - 1) * layout.stages_per_worker * send_seconds(message, is_within, machine.links)
+
+
+def _data_parallel_seconds(share: Share, machine: _Machine, forward: _Pass, backward: _Pass) -> float:
+    """Seconds that a step loses to gathering parameters and to summing gradients: what is not hidden behind computing, and what the
+    computing that hides the rest loses to it."""
+    layout, links = machine.layout, machine.links
+    parameters = share.parameters / layout.tensor
+    units = sum(count for _, count in share.layers)
+    passes = layout.accumulation * layout.parts
+    compute_forward, compute_backward = forward.total, backward.total
+    if layout.strategy != "sharded" or layout.parameter_shards == 1:
+        members = machine.group("replicate", "shard", "context")
+        sums = all_reduce_seconds(COMPRESSED_BYTES[layout.compression] * parameters, members, links)
+        return _exposed(machine, [(sums, compute_backward)], units)
+    members = machine.group("shard", "context")
+    unit_bytes = parameters / units
+    gather = units * all_gather_seconds(BYTES[layout.precision] * unit_bytes, members, links)
+    scatter = units * reduce_scatter_seconds(4 * unit_bytes, members, links)
+    if layout.replicate > 1:
+        share_bytes = 4 * parameters / layout.parameter_shards
+        scatter += all_reduce_seconds(share_bytes, machine.group("replicate"), links)
+    reshards = layout.reshard_after_forward and layout.pipeline == 1
+    phases: list[tuple[float, float]] = []
+    for number in range(passes if layout.pipeline == 1 else 1):
+        is_last = number == passes - 1 or layout.pipeline > 1
+        gathers = gather if reshards or number == 0 else 0.0
+        sums = scatter if is_last or layout.reduce_every_pass else 0.0
+        phases.append((gathers, compute_forward))
+        phases.append(((gather if reshards else 0.0) + sums, compute_backward))
+        if 0 < number < passes - 2:  # all in the middle are alike
+            phases += phases[-2:] * (passes - 3)
+            number_of_last = passes - 1
+            phases.append((gather if reshards else 0.0, compute_forward))
+            phases.append(((gather if reshards else 0.0) + scatter, compute_backward))
+            assert number_of_last > 0
+            break
+    return _exposed(machine, phases, units)
+
+
+def _exposed(machine: _Machine, phases: list[tuple[float, float]], units: float) -> float:
+    """Seconds lost to the traffic of phases, each with the computing beside it. The traffic of a phase's first or last unit has nothing
+    beside it; of the rest, what computing does not hide is lost, and a part of computing while it runs."""
+    seconds = 0.0
+    for traffic, compute in phases:
+        alone = traffic / units
+        beside = (traffic - alone, compute)
+        seconds += alone + max(0.0, beside[0] - beside[1]) + machine.hardware.contention * min(beside)
+    return seconds
+
+
+def _optimizer_seconds(share: Share, machine: _Machine) -> float:
+    layout = machine.layout
+    parameters = share.parameters / layout.tensor / layout.parameter_shards
+    traffic = (UPDATE_BYTES if layout.fused_optimizer else LOOP_UPDATE_BYTES) * parameters
+    if layout.offload:  # gradients to the machine and parameters back, and an update in its memory
+        host = machine.hardware.host_bytes_per_second
+        return (8 * parameters + traffic) / host
+    return traffic / machine.memory_bandwidth
