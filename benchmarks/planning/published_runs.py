@@ -137,8 +137,8 @@ FURTHER_TITAN_RUNS = (
     ("llama3-405b,sequence=262144", "h100_96gbx512", f"shard=1,context=8,ring_attention=true,microbatch=8,{_405B}", 16, 84.9),
 )
 TRAINY_RUNS = (
-    (_8B, "h200x32", f"shard=32,{_SAC},{_FP8}", 10938, 47.96),
-    (_8B, "h200x64", f"shard=64,{_SAC},{_FP8}", 10753, 46.97),
+    (_8B, "h200x32", f"shard=32,{_SAC},{_FP8},compile_loss=true", 10938, 47.96),
+    (_8B, "h200x64", f"shard=64,{_SAC},{_FP8},compile_loss=true", 10753, 46.97),
 )
 
 

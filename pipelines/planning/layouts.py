@@ -9,7 +9,7 @@ from typing import Literal, get_args, get_type_hints
 
 from pipelines.errors import ConfigError
 from pipelines.planning.collectives import Group, group
-from pipelines.planning.model_costs import Checkpointing, ModelCosts
+from pipelines.planning.model_costs import Checkpointing, Layer, ModelCosts
 
 Schedule = Literal["1F1B", "Interleaved1F1B", "InterleavedZeroBubble", "ZBVZeroBubble"]
 DEGREES = ("replicate", "shard", "pipeline", "context", "tensor")
@@ -50,6 +50,8 @@ class Layout:
     ring_attention: bool = False
     """Whether context groups send keys and values around a ring, in as many parts as workers, and combine partial results."""
     fused_optimizer: bool = True
+    compile_loss: bool = False
+    """Whether the loss is compiled without `ddp`, which compiles it with the model."""
 
     @property
     def workers(self) -> int:
@@ -79,6 +81,19 @@ class Layout:
         if self.pipeline == 1:
             return 1
         return self.microbatches or max(count for count in range(1, 4 * self.pipeline + 1) if self.microbatch % count == 0)
+
+    def is_fused(self, layer: Layer) -> bool:
+        """Whether a layer's kernels are compiled."""
+        return self.compile and (layer.role != "output" or self.strategy == "ddp" or self.compile_loss)
+
+    def recomputation(self, layer: Layer) -> Checkpointing:
+        """What is computed again of a layer: nothing outside of blocks."""
+        return self.checkpointing if layer.role == "block" else "none"
+
+    def division(self, layer: Layer) -> float:
+        """The part of a layer's activations that a worker of a tensor group has."""
+        undivided = 0.0 if self.sequence_parallel else layer.undivided
+        return undivided + (1 - undivided) / self.tensor
 
     def group(self, devices_per_machine: int, *degrees: str) -> Group:
         """The workers that differ in these degrees only."""

@@ -88,19 +88,19 @@ def _gathered_bytes(share: Share, layout: Layout) -> tuple[float, float]:
     return gathered, 4 * parameters if sums_late else 0.0
 
 
-def _division(layer: Layer, layout: Layout) -> float:
-    """The part of a layer's activations that a worker of a tensor group has."""
-    undivided = 0.0 if layout.sequence_parallel else layer.undivided
-    return undivided + (1 - undivided) / layout.tensor
-
-
 def _kept_bytes(layer: Layer, layout: Layout) -> float:
-    """Per row. A float8 product keeps its input in 8 bits, which are counted as the 16 of the usual ones."""
-    return layer.activations.kept(layout.checkpointing, layout.compile) * _division(layer, layout)
+    """Per row. The input of a float8 product is kept in 16 bits, as those of others."""
+    return layer.activations.kept(layout.recomputation(layer), layout.is_fused(layer)) * layout.division(layer)
 
 
 def _working_bytes(layer: Layer, layout: Layout) -> float:
-    """Per row: temporary gradients, and what is computed again of the layer."""
-    again = layer.activations.kept("none", layout.compile) - layer.activations.kept(layout.checkpointing, layout.compile)
-    full_width = 2 * layer.output_bytes if layout.sequence_parallel and layout.tensor > 1 else 0.0
-    return (layer.working_bytes + max(0.0, again)) * _division(layer, layout) + full_width
+    """Per row: temporary gradients, what is computed again of the layer, and, in a tensor group, a layer's gathered inputs.
+
+    Torch computes the loss of divided logits by an operation for each step, whose results are twice as many."""
+    is_fused = layout.is_fused(layer)
+    again = layer.activations.kept("none", is_fused) - layer.activations.kept(layout.recomputation(layer), is_fused)
+    working = layer.fused_working_bytes if is_fused else layer.working_bytes
+    if layout.tensor > 1 and layer.role == "output":
+        working *= 2
+    gathered = 2 * layer.output_bytes if layout.sequence_parallel and layout.tensor > 1 else 0.0
+    return (working + max(0.0, again)) * layout.division(layer) + gathered

@@ -41,10 +41,9 @@ class Activations:
     alternate: float
     full: float
 
-    def kept(self, checkpointing: Checkpointing, compiled: bool) -> float:
-        """Bytes per row."""
-        is_fused = checkpointing == "none" and compiled
-        return self.compiled if is_fused else float(getattr(self, checkpointing))
+    def kept(self, checkpointing: Checkpointing, is_fused: bool) -> float:
+        """Bytes per row, with fused kernels or not."""
+        return self.compiled if checkpointing == "none" and is_fused else float(getattr(self, checkpointing))
 
 
 @dataclass(frozen=True)
@@ -55,6 +54,7 @@ class Layer:
     count: int
     parameters: int
     matmuls: tuple[Matmul, ...] = ()
+    """In their order: recomputation stops before the last one, whose result no backward pass needs."""
     role: Literal["input", "block", "output"] = "block"
     """Blocks are gathered one by one, and divided over the stages of a pipeline; the first has the input, the last the output."""
     attention_flops: float = 0.0
@@ -74,6 +74,8 @@ class Layer:
     activations: Activations = Activations(0, 0, 0, 0, 0)
     working_bytes: float = 0.0
     """Further bytes per row while the layer's backward pass runs."""
+    fused_working_bytes: float = 0.0
+    """The same with compiled kernels."""
     output_bytes: float = 0.0
     """Per row, which a pipeline sends to the next stage."""
     tensor_sums: int = 0
@@ -125,7 +127,7 @@ class ModelCosts:
         return sum(3 * layer.count * (layer.matmul_flops + layer.attention_flops) for layer in self.layers)
 
 
-_BYTES = ("attention_bytes", "key_value_bytes", "elementwise_bytes", "fused_bytes", "working_bytes", "output_bytes")
+_BYTES = ("attention_bytes", "key_value_bytes", "elementwise_bytes", "fused_bytes", "working_bytes", "fused_working_bytes", "output_bytes")
 
 
 def in_precision(model: ModelCosts, bytes_per_number: int) -> ModelCosts:

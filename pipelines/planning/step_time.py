@@ -198,25 +198,26 @@ def _layer_passes(layer: Layer, machine: _Machine, rows: float) -> tuple[_Pass, 
     layout = machine.layout
     part = rows / layout.context
     uses_float8 = layout.float8 and layer.role == "block"
-    matmul_forward = matmul_backward = cast_forward = cast_backward = 0.0
+    last_product = matmul_forward = matmul_backward = cast_forward = cast_backward = 0.0
     for product in layer.matmuls:
         inputs, outputs = _divided(product, layout)
         positions = part * product.positions
         precision = "fp8" if uses_float8 and product.float8 else layout.precision
-        matmul_forward += matmul_seconds(machine.hardware, precision, positions, inputs, outputs)
+        last_product = matmul_seconds(machine.hardware, precision, positions, inputs, outputs)
+        matmul_forward += last_product
         matmul_backward += matmul_seconds(machine.hardware, precision, positions, outputs, inputs)
         matmul_backward += matmul_seconds(machine.hardware, precision, inputs, positions, outputs)
         if precision == "fp8":
             cast_forward += FLOAT8_CAST_BYTES * positions * inputs / machine.memory_bandwidth
             cast_backward += FLOAT8_CAST_BYTES * positions * outputs / machine.memory_bandwidth
     attention, merge_forward, merge_backward = _attention_seconds(layer, machine, part)
-    traffic = (layer.fused_bytes if layout.compile else layer.elementwise_bytes) * part * _division(layer, layout)
+    traffic = (layer.fused_bytes if layout.is_fused(layer) else layer.elementwise_bytes) * part * layout.division(layer)
     elementwise = traffic / machine.memory_bandwidth
     sent_forward, sent_backward = _activation_traffic(layer, machine, part)
-    launches = (layer.fused_kernels if layout.compile else layer.kernels) * machine.hardware.kernel_seconds
+    launches = (layer.fused_kernels if layout.is_fused(layer) else layer.kernels) * machine.hardware.kernel_seconds
     forward = _at_least(_Pass(matmul_forward, attention, elementwise + cast_forward + merge_forward, sent_forward), launches)
     own = _Pass(matmul_backward, 2.5 * attention, 2 * elementwise + cast_backward + merge_backward, sent_backward)
-    return forward, _at_least(own, 2 * launches).plus(_computed_again(forward, layer, layout))
+    return forward, _at_least(own, 2 * launches).plus(_computed_again(forward, last_product, layer, layout))
 
 
 def _at_least(pass_: _Pass, seconds: float) -> _Pass:
@@ -224,24 +225,24 @@ def _at_least(pass_: _Pass, seconds: float) -> _Pass:
     return replace(pass_, elementwise=pass_.elementwise + max(0.0, seconds - pass_.compute))
 
 
-def _computed_again(forward: _Pass, layer: Layer, layout: Layout) -> _Pass:
-    """What a backward pass computes again of a block."""
-    if layer.role != "block" or layout.checkpointing == "none":
-        return _Pass()
-    if layout.checkpointing == "full":
-        return forward
-    return _Pass(matmul=0.5 * forward.matmul if layout.checkpointing == "alternate" else 0.0, elementwise=forward.elementwise)
+def _computed_again(forward: _Pass, last_product: float, layer: Layer, layout: Layout) -> _Pass:
+    """What a backward pass computes again of a block. Recomputation stops when all that was not kept is there again, so that the last
+    product, and the sum over a tensor group after it, are left out (torch's checkpointing without reentrance, since torch 2.1)."""
+    match layout.recomputation(layer):
+        case "full":
+            sums = (layer.tensor_sums - 1) / layer.tensor_sums if layer.tensor_sums else 1.0
+            return replace(forward, matmul=forward.matmul - last_product, tensor=forward.tensor * sums)
+        case "alternate":
+            return _Pass(matmul=0.5 * (forward.matmul - last_product), elementwise=forward.elementwise)
+        case "selective":
+            return _Pass(elementwise=forward.elementwise)
+    return _Pass()
 
 
 def _divided(product: Matmul, layout: Layout) -> tuple[float, float]:
     """Inputs and outputs of a worker's part of a product."""
     inputs = product.inputs / (layout.tensor if product.divided_by == "inputs" else 1)
     return inputs, product.outputs / (layout.tensor if product.divided_by == "outputs" else 1)
-
-
-def _division(layer: Layer, layout: Layout) -> float:
-    undivided = 0.0 if layout.sequence_parallel else layer.undivided
-    return undivided + (1 - undivided) / layout.tensor
 
 
 def _attention_seconds(layer: Layer, machine: _Machine, rows: float) -> tuple[float, float, float]:

@@ -159,7 +159,8 @@ def _block(shape: Transformer) -> Layer:
         fused_bytes=tokens * _fused_traffic(shape, key_values),
         undivided=_undivided(shape, key_values),
         activations=_activations(shape, key_values),
-        working_bytes=tokens * (2 * width * 4 + 2 * hidden * (3 if shape.gated else 2)),  # gradients of hidden units and of the inputs
+        working_bytes=tokens * _working(shape),
+        fused_working_bytes=tokens * _working(shape),
         output_bytes=2 * tokens * width,
         tensor_sums=2,
         kernels=20 + (10 if shape.rotary else 0) + (0 if shape.fused_norm else 10),
@@ -206,10 +207,19 @@ def _activations(shape: Transformer, key_values: int) -> Activations:
     return Activations(*(shape.sequence * value for value in (none, compiled, selective, alternate, 2 * width)))
 
 
+def _working(shape: Transformer) -> float:
+    """Bytes per token of gradients of hidden units, and of inputs and outputs, in a block's backward pass."""
+    return 2 * 4 * shape.width + 2 * (3 if shape.gated else 2) * shape.mlp
+
+
 def _output(shape: Transformer) -> Layer:
-    """The last norm, the logits and the cross entropy in fp32: 18 bytes per logit for its forward pass, and as many backward."""
+    """The last norm, the logits and the cross entropy in fp32.
+
+    In eager mode, its forward pass has a traffic of 18 bytes per logit, and keeps logits in bf16 and logarithms of probabilities in fp32;
+    gradients are in both too. Compiled, all of it is computed from logits in bf16."""
     tokens, width, vocabulary = shape.sequence, shape.width, shape.vocabulary
-    logits = 6 * vocabulary * tokens  # in bf16, and their logarithms of probabilities in fp32
+    logits, eager_logits, norm = 2 * vocabulary * tokens, 6 * vocabulary * tokens, 4 * tokens * width
+    eager = eager_logits + norm
     return Layer(
         "output",
         1,
@@ -219,8 +229,9 @@ def _output(shape: Transformer) -> Layer:
         elementwise_bytes=tokens * (18 * vocabulary + 6 * width),
         fused_bytes=tokens * (6 * vocabulary + 4 * width),
         undivided=0.0,
-        activations=Activations(*(logits + 4 * tokens * width,) * 5),
-        working_bytes=logits,  # their gradients, in fp32 and bf16
+        activations=Activations(eager, logits + norm, eager, eager, eager),
+        working_bytes=eager_logits,
+        fused_working_bytes=logits,
         output_bytes=2 * tokens * width,
         tensor_sums=1,
         kernels=10,
