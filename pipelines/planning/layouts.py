@@ -47,6 +47,8 @@ class Layout:
     """Whether tensor groups divide norms and residuals too, and gather and scatter instead of summing (Korthikanti et al. 2022)."""
     asynchronous_tensor: bool = False
     """Whether products of tensor groups are computed in parts while others are sent."""
+    fused_attention: bool = True
+    """Whether attention is one kernel, as FlashAttention, which keeps no probabilities."""
     ring_attention: bool = False
     """Whether context groups send keys and values around a ring, in as many parts as workers, and combine partial results."""
     fused_optimizer: bool = True

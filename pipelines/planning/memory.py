@@ -89,8 +89,10 @@ def _gathered_bytes(share: Share, layout: Layout) -> tuple[float, float]:
 
 
 def _kept_bytes(layer: Layer, layout: Layout) -> float:
-    """Per row. The input of a float8 product is kept in 16 bits, as those of others."""
-    return layer.activations.kept(layout.recomputation(layer), layout.is_fused(layer)) * layout.division(layer)
+    """Per row; attention in several kernels keeps probabilities, the same after dropout, and its mask. The input of a float8 product is kept in 16 bits, as those of others."""
+    recomputation = layout.recomputation(layer)
+    scores = 0.0 if layout.fused_attention or recomputation == "full" else 2.5 * layer.score_bytes / layout.tensor
+    return layer.activations.kept(recomputation, layout.is_fused(layer)) * layout.division(layer) + scores
 
 
 def _working_bytes(layer: Layer, layout: Layout) -> float:

@@ -63,6 +63,8 @@ class Layer:
     """The part of them that a kernel computes: half where a position attends to earlier ones only."""
     attention_bytes: float = 0.0
     """Of attention's output, per row."""
+    score_bytes: float = 0.0
+    """Of attention's probabilities, per row, which only attention in several kernels has in memory."""
     key_value_bytes: float = 0.0
     """Of keys and values, per row, which workers that divide a row's positions gather."""
     elementwise_bytes: float = 0.0
@@ -127,7 +129,7 @@ class ModelCosts:
         return sum(3 * layer.count * (layer.matmul_flops + layer.attention_flops) for layer in self.layers)
 
 
-_BYTES = ("attention_bytes", "key_value_bytes", "elementwise_bytes", "fused_bytes", "working_bytes", "fused_working_bytes", "output_bytes")
+_BYTES = ("attention_bytes", "score_bytes", "key_value_bytes", "elementwise_bytes", "fused_bytes", "working_bytes", "fused_working_bytes", "output_bytes")
 
 
 def in_precision(model: ModelCosts, bytes_per_number: int) -> ModelCosts:

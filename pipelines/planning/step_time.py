@@ -246,12 +246,16 @@ def _divided(product: Matmul, layout: Layout) -> tuple[float, float]:
 
 
 def _attention_seconds(layer: Layer, machine: _Machine, rows: float) -> tuple[float, float, float]:
-    """Seconds of attention's kernels in a forward pass, and of combining partial results in a ring, forward and backward.
+    """Seconds of attention's kernels in a forward pass, and further traffic, forward and backward.
 
+    In several kernels, attention writes and reads its probabilities: as scores, masked, as probabilities, with dropout, and in products.
     A ring of n workers combines n - 1 results in fp32: about 38 bytes per number and part, and 30 backward."""
     layout, hardware = machine.layout, machine.hardware
     if not layer.attention_flops:
         return 0.0, 0.0, 0.0
+    if not layout.fused_attention:
+        products = layer.attention_flops * rows / layout.tensor / hardware.peak(layout.precision) / hardware.achieved.matmul.fraction
+        return products, *(factor * layer.score_bytes * rows / layout.tensor / machine.memory_bandwidth for factor in (7.5, 15))
     flops = layer.attention_flops * layer.attention_computed * rows / layout.tensor
     kernel = flops / (hardware.peak(layout.precision) * hardware.achieved.attention.fraction)
     if layout.context == 1 or not layout.ring_attention:

@@ -154,6 +154,7 @@ def _block(shape: Transformer) -> Layer:
         attention_flops=2 * 2 * width * tokens * span,
         attention_computed=0.5 if span == tokens else 1.0,
         attention_bytes=2 * tokens * width,
+        score_bytes=2 * shape.heads * tokens * span,
         key_value_bytes=2 * 2 * tokens * key_values,
         elementwise_bytes=tokens * _eager_traffic(shape, key_values),
         fused_bytes=tokens * _fused_traffic(shape, key_values),
