@@ -52,6 +52,8 @@ class Layout:
     ring_attention: bool = False
     """Whether context groups send keys and values around a ring, in as many parts as workers, and combine partial results."""
     fused_optimizer: bool = True
+    virtual_stages: int = 0
+    """Stages of each worker of a pipeline; 0 for those of the schedules here, 1 or 2."""
     compile_loss: bool = False
     """Whether the loss is compiled without `ddp`, which compiles it with the model."""
 
@@ -75,7 +77,7 @@ class Layout:
 
     @property
     def stages_per_worker(self) -> int:
-        return 1 if self.pipeline == 1 or self.schedule == "1F1B" else 2
+        return 1 if self.pipeline == 1 or self.schedule == "1F1B" else self.virtual_stages or 2
 
     @property
     def parts(self) -> int:
@@ -131,7 +133,7 @@ def parse_layout(text: str, **further: int) -> Layout:
 def _parse_value(name: str, value: str, hint: object) -> object:
     if hint is bool and value in ("true", "false"):
         return value == "true"
-    if hint is int and value.isdecimal() and (int(value) or name == "microbatches"):
+    if hint is int and value.isdecimal() and (int(value) or name in ("microbatches", "virtual_stages")):
         return int(value)
     if value in get_args(hint):
         return value

@@ -60,26 +60,29 @@ def shares(model: ModelCosts, layout: Layout) -> tuple[Share, ...]:
     return worker_shares(model, layout.pipeline, layout.stages_per_worker, layout.schedule == "ZBVZeroBubble" and layout.pipeline > 1)
 
 
-def bubble_seconds(schedule: Schedule, stages: int, forward: float, backward: float, weights: float) -> float:
-    """Seconds of a pass in which a worker waits, with `stages` workers, and a microbatch that takes all layers of a worker `forward`,
+def bubble_seconds(
+    schedule: Schedule, workers: int, forward: float, backward: float, weights: float, stages_per_worker: int = 2
+) -> float:
+    """Seconds of a pass in which a worker waits, with so many workers, and a microbatch that takes all layers of a worker `forward`,
     `backward` for gradients of activations and `weights` for those of parameters.
 
-    1F1B waits for (p - 1) microbatches (Narayanan et al. 2019), interleaved stages half as long with two of them (Narayanan et al. 2021). The
+    1F1B waits for (p - 1) microbatches (Narayanan et al. 2019), interleaved stages v times less, with v of them per worker (Narayanan et al. 2021). The
     zero-bubble schedules compute gradients of parameters meanwhile: ZB-H1 waits for F + B - W, ZB-V for F + B - 2 W (Qi et al. 2023)."""
     waits = {
         "1F1B": forward + backward + weights,
-        "Interleaved1F1B": (forward + backward + weights) / 2,
-        "InterleavedZeroBubble": max(0.0, forward + backward - weights) / 2,
+        "Interleaved1F1B": (forward + backward + weights) / stages_per_worker,
+        "InterleavedZeroBubble": max(0.0, forward + backward - weights) / stages_per_worker,
         "ZBVZeroBubble": max(0.0, forward + backward - 2 * weights),
     }
-    return (stages - 1) * waits[schedule]
+    return (workers - 1) * waits[schedule]
 
 
 def microbatches_held(layout: Layout) -> float:
-    """Microbatches whose activations the first worker of a pipeline holds, of all of its layers: `pipeline` with 1F1B and ZB-V; with two
-    stages per worker, those of 2 (p - 1) + p + 1 stages."""
+    """Microbatches whose activations the first worker of a pipeline holds, of all of its layers: `pipeline` with 1F1B and ZB-V; with v
+    stages per worker, those of 2 (p - 1) + (v - 1) p + 1 stages (Narayanan et al. 2021)."""
     if layout.pipeline == 1:
         return 1.0
     if layout.schedule in ("1F1B", "ZBVZeroBubble"):
         return min(layout.parts, layout.pipeline)
-    return min(layout.parts, (3 * layout.pipeline - 1) / 2)
+    count = layout.stages_per_worker
+    return min(layout.parts, ((count + 1) * layout.pipeline - 1) / count)

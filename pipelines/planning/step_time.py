@@ -296,11 +296,20 @@ def _bubble(machine: _Machine, forward: _Pass, backward: _Pass, rows: float, sha
     if layout.pipeline == 1:
         return 0.0
     weights = backward.matmul / 2
-    waits = bubble_seconds(layout.schedule, layout.pipeline, forward.total, backward.total - weights, weights)
+    waits = bubble_seconds(layout.schedule, layout.pipeline, forward.total, backward.total - weights, weights, layout.stages_per_worker)
     message = max(layer.output_bytes for layer, _ in share.layers) * rows / layout.context
     message /= layout.tensor if layout.sequence_parallel else 1
     is_within = machine.group("pipeline").machines == 1
     return waits + 2 * (layout.pipeline - 1) * layout.stages_per_worker * send_seconds(message, is_within, machine.links)
+
+
+@dataclass(frozen=True)
+class _Phase:
+    """A forward or backward pass, the seconds of the traffic beside it, and how often it is computed in a step."""
+
+    traffic: float
+    compute: float
+    count: int
 
 
 def _data_parallel_seconds(share: Share, machine: _Machine, forward: _Pass, backward: _Pass) -> float:
@@ -309,45 +318,41 @@ def _data_parallel_seconds(share: Share, machine: _Machine, forward: _Pass, back
     layout, links = machine.layout, machine.links
     parameters = share.parameters / layout.tensor
     units = sum(count for _, count in share.layers)
-    passes = layout.accumulation * layout.parts
-    compute_forward, compute_backward = forward.total, backward.total
-    if layout.strategy != "sharded" or layout.parameter_shards == 1:
+    if layout.parameter_shards == 1:
         members = machine.group("replicate", "shard", "context")
         sums = all_reduce_seconds(COMPRESSED_BYTES[layout.compression] * parameters, members, links)
-        return _exposed(machine, [(sums, compute_backward)], units)
+        return _seconds_lost(machine, [_Phase(sums, backward.total, 1)], units)
     members = machine.group("shard", "context")
-    unit_bytes = parameters / units
-    gather = units * all_gather_seconds(BYTES[layout.precision] * unit_bytes, members, links)
-    scatter = units * reduce_scatter_seconds(4 * unit_bytes, members, links)
-    if layout.replicate > 1:
-        share_bytes = 4 * parameters / layout.parameter_shards
-        scatter += all_reduce_seconds(share_bytes, machine.group("replicate"), links)
+    gather = units * all_gather_seconds(BYTES[layout.precision] * parameters / units, members, links)
+    scatter = units * reduce_scatter_seconds(4 * parameters / units, members, links)
+    scatter += all_reduce_seconds(4 * parameters / layout.parameter_shards, machine.group("replicate"), links)
+    return _seconds_lost(machine, _phases(layout, gather, scatter, forward.total, backward.total), units)
+
+
+def _phases(layout: Layout, gather: float, scatter: float, forward: float, backward: float) -> list[_Phase]:
+    """The passes of a step: parameters are gathered for every forward and backward pass, or once, and gradients summed after every pass,
+    or after the last one. A pipeline gathers and sums once, whatever its microbatches."""
+    passes = layout.accumulation if layout.pipeline == 1 else 1
     reshards = layout.reshard_after_forward and layout.pipeline == 1
-    phases: list[tuple[float, float]] = []
-    for number in range(passes if layout.pipeline == 1 else 1):
-        is_last = number == passes - 1 or layout.pipeline > 1
-        gathers = gather if reshards or number == 0 else 0.0
-        sums = scatter if is_last or layout.reduce_every_pass else 0.0
-        phases.append((gathers, compute_forward))
-        phases.append(((gather if reshards else 0.0) + sums, compute_backward))
-        if 0 < number < passes - 2:  # all in the middle are alike
-            phases += phases[-2:] * (passes - 3)
-            number_of_last = passes - 1
-            phases.append((gather if reshards else 0.0, compute_forward))
-            phases.append(((gather if reshards else 0.0) + scatter, compute_backward))
-            assert number_of_last > 0
-            break
-    return _exposed(machine, phases, units)
+    sums = passes if layout.reduce_every_pass else 1
+    again = gather if reshards else 0.0
+    gathers = passes if reshards else 1
+    return [
+        _Phase(gather, forward, gathers),
+        _Phase(again + scatter, backward, sums),
+        _Phase(again, backward, passes - sums),
+    ]
 
 
-def _exposed(machine: _Machine, phases: list[tuple[float, float]], units: float) -> float:
-    """Seconds lost to the traffic of phases, each with the computing beside it. The traffic of a phase's first or last unit has nothing
-    beside it; of the rest, what computing does not hide is lost, and a part of computing while it runs."""
+def _seconds_lost(machine: _Machine, phases: list[_Phase], units: float) -> float:
+    """The traffic of a phase's first or last unit has nothing beside it; of the rest, what computing does not hide is lost, and a part of
+    computing while it runs."""
     seconds = 0.0
-    for traffic, compute in phases:
-        alone = traffic / units
-        beside = (traffic - alone, compute)
-        seconds += alone + max(0.0, beside[0] - beside[1]) + machine.hardware.contention * min(beside)
+    for phase in phases:
+        alone = phase.traffic / units
+        rest = phase.traffic - alone
+        beside = machine.hardware.contention * min(rest, phase.compute)
+        seconds += phase.count * (alone + max(0.0, rest - phase.compute) + beside)
     return seconds
 
 

@@ -26,6 +26,9 @@ class Transformer:
     biases: bool = False
     fused_norm: bool = True
     """Whether a norm is one kernel in eager mode, as LayerNorm is, and RMSNorm since torch 2.8."""
+    autocast: bool = False
+    """Whether norms, rotations, squares and the residual stream are in fp32 by torch.autocast, as in the task `language`, which has norms of
+    queries and keys as well, and squares its activation."""
     window: int = 0
     """Tokens that a token attends to, if fewer than all before it."""
 
@@ -172,6 +175,11 @@ def _block(shape: Transformer) -> Layer:
 def _eager_traffic(shape: Transformer, key_values: int) -> float:
     """Bytes per token that elementwise kernels of a block read and write in a forward pass. A number of two bytes that is read and
     written costs 4."""
+    if shape.autocast:
+        norms = 2 * (8 + 6)  # in fp32, and the result to bf16
+        residuals = 2 * 10
+        turned = (12 + 12 + 8) + 8 + 6  # four products of halves, two sums, joined; a norm; to bf16
+        return (norms + residuals) * shape.width + turned * (shape.width + key_values) + (4 + 20) * shape.mlp
     norm = 4 if shape.fused_norm else 36  # to fp32 6, square 8, mean 4, scale 8, to bf16 6, weight 4
     residual = 6
     rotation = 20 * (shape.width + key_values) if shape.rotary else 0  # to fp32 6, complex product 8, to bf16 6
@@ -200,7 +208,8 @@ def _activations(shape: Transformer, key_values: int) -> Activations:
     width, hidden = shape.width, shape.mlp
     queries = 2 * (width + 2 * key_values)
     gates = 2 if shape.gated else 1
-    none = 10 * width + queries + 2 * hidden * (2 * gates)
+    fp32 = (6 * width + 6 * (width + key_values) + 6 * hidden) if shape.autocast else 0  # beside copies in bf16
+    none = fp32 + 10 * width + queries + 2 * hidden * (2 * gates)
     compiled = 6 * width + queries + 2 * hidden * gates
     products = queries + 2 * width + 2 * hidden * gates + 2 * width
     selective = 2 * width + 2 * width + products

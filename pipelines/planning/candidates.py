@@ -1,0 +1,145 @@
+"""Candidates for a training: every layout on every cluster, with hours, cost and memory; the best of each kind, and why."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import Literal
+
+from pipelines.errors import ConfigError
+from pipelines.planning.failures import FailureEstimate, with_failures
+from pipelines.planning.hardware import Cluster
+from pipelines.planning.layouts import Layout, enumerate_layouts
+from pipelines.planning.memory import estimate_memory, usable_bytes
+from pipelines.planning.model_costs import ModelCosts
+from pipelines.planning.step_time import StepEstimate, estimate_step
+
+Kind = Literal["fastest", "cheapest", "cheapest within the deadline", "fastest within the budget"]
+CHECKPOINT_BYTES_PER_SECOND = 1e9
+"""Of each machine to storage: assumed. A checkpoint has parameters and optimizer state, 12 bytes per parameter, and training waits for it."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is to be trained."""
+
+    model: ModelCosts
+    rows: float
+    """Rows to train on in all, counting each epoch."""
+    global_batch: int
+    precision: Literal["fp32", "tf32", "bf16", "fp16"] = "bf16"
+    deadline_hours: float = inf
+    budget: float = inf
+    loader_rows_per_second: float = inf
+    """Of one worker."""
+    restart_seconds: float = 300.0
+
+    @property
+    def steps(self) -> float:
+        return self.rows / self.global_batch
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A layout on a cluster. `cost` is in the currency of the prices, and includes what failures cost."""
+
+    cluster: Cluster
+    layout: Layout
+    step: StepEstimate
+    hours: float
+    """Without failures."""
+    failures: FailureEstimate
+    cost: float
+
+    @property
+    def expected_hours(self) -> float:
+        return self.failures.expected_seconds / 3600
+
+    @property
+    def kilowatt_hours(self) -> float:
+        """Of devices alone, at their full power."""
+        return self.expected_hours * self.cluster.devices * self.cluster.hardware.watts / 1000
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The best candidate of a kind, and why, in a sentence."""
+
+    kind: Kind
+    candidate: Candidate
+    reason: str
+
+
+def evaluate(job: Job, cluster: Cluster, layout: Layout) -> Candidate:
+    """The candidate of a layout on a cluster."""
+    step = estimate_step(job.model, cluster.hardware, layout, job.loader_rows_per_second)
+    work = job.steps * step.step_seconds
+    checkpoint = 12 * job.model.parameters / (CHECKPOINT_BYTES_PER_SECOND * cluster.machines)
+    failures = with_failures(work, cluster.hardware.devices_hours_between_failures, cluster.devices, checkpoint, job.restart_seconds)
+    hours = failures.expected_seconds / 3600
+    return Candidate(cluster, layout, step, work / 3600, failures, hours * cluster.devices * cluster.hardware.price_per_device_hour)
+
+
+def find_candidates(job: Job, clusters: Sequence[Cluster]) -> list[Candidate]:
+    """All candidates that fit into memory, the fastest first. Raises ConfigError if there is none, with the one that comes nearest."""
+    candidates, nearest = [], None
+    for cluster, layout in _layouts(job, clusters):
+        missing = estimate_memory(job.model, layout).total - usable_bytes(cluster.hardware)
+        if missing <= 0:
+            candidates.append(evaluate(job, cluster, layout))
+        elif nearest is None or missing < nearest[0]:
+            nearest = missing, cluster, layout
+    if candidates:
+        return sorted(candidates, key=lambda candidate: candidate.failures.expected_seconds)
+    names = ", ".join(cluster.name for cluster in clusters)
+    if nearest is None:
+        raise ConfigError(
+            f"a global batch of {job.global_batch} rows can be divided over no layout of {names}; set it to a multiple of the devices"
+        )
+    missing, cluster, layout = nearest
+    raise ConfigError(
+        f"{job.model.name} fits on none of {names}: nearest is {cluster.name} with {layout.describe()}, which lacks {missing / 2**30:.1f} GiB "
+        "per device; add devices, or choose ones with more memory"
+    )
+
+
+def _layouts(job: Job, clusters: Sequence[Cluster]) -> Iterator[tuple[Cluster, Layout]]:
+    for cluster in clusters:
+        machine = cluster.hardware.devices_per_machine
+        for layout in enumerate_layouts(job.model, cluster.devices, machine, job.global_batch, job.precision):
+            yield cluster, layout
+
+
+def choose(job: Job, candidates: Sequence[Candidate]) -> list[Choice]:
+    """The best candidates: the fastest, the cheapest, and those within the deadline and the budget. Raises ConfigError if none is within
+    one of them, with the one that comes nearest."""
+    fastest = min(candidates, key=lambda candidate: candidate.expected_hours)
+    cheapest = min(candidates, key=lambda candidate: (candidate.cost, candidate.expected_hours))
+    choices = [
+        Choice("fastest", fastest, f"No other is faster; {fastest.step.limit} limits it."),
+        Choice("cheapest", cheapest, f"No other costs less; it takes {cheapest.expected_hours / fastest.expected_hours:.1f} times as long."),
+    ]
+    if job.deadline_hours < inf:
+        in_time = [candidate for candidate in candidates if candidate.expected_hours <= job.deadline_hours]
+        if not in_time:
+            raise ConfigError(
+                f"no candidate ends within {job.deadline_hours:g} hours: nearest is {_summary(fastest)}, which lacks "
+                f"{fastest.expected_hours - job.deadline_hours:.1f} hours; raise the deadline, or add devices"
+            )
+        best = min(in_time, key=lambda candidate: (candidate.cost, candidate.expected_hours))
+        reason = f"Of {len(in_time)} that end within {job.deadline_hours:g} hours, it costs least."
+        choices.append(Choice("cheapest within the deadline", best, reason))
+    if job.budget < inf:
+        affordable = [candidate for candidate in candidates if candidate.cost <= job.budget]
+        if not affordable:
+            raise ConfigError(
+                f"no candidate costs at most {job.budget:g}: nearest is {_summary(cheapest)}, which lacks {cheapest.cost - job.budget:.2f}; "
+                "raise the budget, or lower the rows"
+            )
+        best = min(affordable, key=lambda candidate: candidate.expected_hours)
+        reason = f"Of {len(affordable)} that cost at most {job.budget:g}, it is the fastest."
+        choices.append(Choice("fastest within the budget", best, reason))
+    return choices
+
+
+def _summary(candidate: Candidate) -> str:
+    return f"{candidate.cluster.name} with {candidate.layout.describe()}"
