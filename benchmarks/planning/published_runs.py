@@ -5,6 +5,8 @@ What a page leaves open is set once for all of its runs, and said here:
 - llm-foundry: Composer's DecoupledAdamW, which has a kernel for each operation, and gradients that are summed after every pass.
 - torchtitan: half of the matrix products are computed again with selective checkpointing ("op", its default then), RMSNorm of torch 2.6 has
   several kernels, and a pipeline has as many microbatches as workers in it, its default.
+- NeMo 24.07: kernels are fused, and the optimizer's state is divided. It has FP8 attention and kernels of its own, of which the planner
+  knows nothing.
 - The rows of 405 B say nothing of where degrees lie; each group of `tensor` is a machine.
 """
 
@@ -18,6 +20,8 @@ from pipelines.planning.transformer import parse_transformer
 FOUNDRY = "https://github.com/mosaicml/llm-foundry/blob/main/scripts/train/benchmarking/README.md"
 TITAN = "https://github.com/pytorch/torchtitan/blob/main/benchmarks/llama3_h100_202412_torchtitan.md"
 TRAINY = "https://github.com/pytorch/torchtitan/blob/main/benchmarks/llama3_8b_h200_2025-06_torchtitan_trainy_whitefiber.md"
+NEMO = "https://github.com/NVIDIA/NeMo/blob/main/docs/source/performance/performance_summary.md"
+OURS = "measured here, benchmarks/results/gpu-1x-nvidia-h200-2026-11-27.json"
 
 
 @dataclass(frozen=True)
@@ -141,6 +145,23 @@ TRAINY_RUNS = (
     (_8B, "h200x64", f"shard=64,{_SAC},{_FP8},compile_loss=true", 10753, 46.97),
 )
 
+NEMO_RUNS = """
+layers=24,width=4096,heads=32,vocabulary=51200,sequence=2048,rotary=no,biases=yes h100x64 2048 4 1 1 1 1 22521
+gpt3-175b,tied=no h100x128 256 1 4 8 1 6 726
+gpt3-175b,tied=no h100x512 2048 2 4 8 1 6 782
+llama2-7b h100x8 128 1 1 1 1 1 16847
+llama2-13b h100x16 128 1 1 4 1 10 8646
+llama2-70b h100x64 128 1 4 4 1 20 1707
+llama3-8b h100x8 128 1 1 1 2 1 12036
+llama3-70b h100x64 128 1 4 4 2 5 1533
+"""
+"""Model, devices, global batch, rows of a microbatch, TP, PP, CP, virtual stages, tokens/s per device, all in FP8."""
+_GPT = "layers=12,width=768,heads=12,vocabulary=25600,sequence=1024,autocast=yes"
+MEASURED_RUNS = (
+    (_GPT, "h200x1", "microbatch=16,accumulation=32", 228 * 1024, 16.1),
+    (_GPT, "h200x1", "microbatch=16,accumulation=32,compile=true", 373 * 1024, 13.6),
+)
+
 
 def published_runs() -> list[PublishedRun]:
     """The runs that the planner is held to: of llm-foundry with windows of 2,048 tokens on H100, and of torchtitan."""
@@ -151,6 +172,30 @@ def further_runs() -> list[PublishedRun]:
     """Others of the same pages, among them other windows and A100, and of H200."""
     titan = [_run(*values, TITAN) for values in FURTHER_TITAN_RUNS]
     return [*_foundry_runs(FURTHER_FOUNDRY_RUNS), *titan, *(_run(*values, TRAINY) for values in TRAINY_RUNS)]
+
+
+def measured_runs() -> list[PublishedRun]:
+    """Runs of conf/gpt2.yaml on one GPU."""
+    return [_run(*values, OURS) for values in MEASURED_RUNS]
+
+
+def nemo_runs() -> list[PublishedRun]:
+    """Runs of another program, in 8 bits, with kernels and an overlap of its own."""
+    runs = []
+    for line in NEMO_RUNS.split("\n")[1:-1]:
+        model, devices, *numbers = line.split()
+        batch, rows, tensor, pipeline, context, stages, tokens = map(int, numbers)
+        readers = int(devices.rpartition("x")[2]) // (tensor * pipeline * context)
+        per_reader = batch // readers
+        text = f"replicate={readers},tensor={tensor},pipeline={pipeline},context={context},compile=true,compile_loss=true,float8=true"
+        if tensor > 1:
+            text += ",sequence_parallel=true"
+        if pipeline > 1:
+            text += f",schedule=Interleaved1F1B,virtual_stages={stages},microbatch={per_reader},microbatches={per_reader // rows}"
+        else:
+            text += f",microbatch={rows},accumulation={per_reader // rows}"
+        runs.append(_run(model, devices, text, tokens, None, NEMO))
+    return runs
 
 
 def _foundry_runs(table: str) -> list[PublishedRun]:

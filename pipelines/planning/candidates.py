@@ -8,7 +8,7 @@ from typing import Literal
 from pipelines.errors import ConfigError
 from pipelines.planning.failures import FailureEstimate, with_failures
 from pipelines.planning.hardware import Cluster
-from pipelines.planning.layouts import Layout, enumerate_layouts
+from pipelines.planning.layouts import Layout, enumerate_layouts, more_passes
 from pipelines.planning.memory import estimate_memory, usable_bytes
 from pipelines.planning.model_costs import ModelCosts
 from pipelines.planning.step_time import StepEstimate, estimate_step
@@ -26,7 +26,7 @@ class Job:
     rows: float
     """Rows to train on in all, counting each epoch."""
     global_batch: int
-    precision: Literal["fp32", "tf32", "bf16", "fp16"] = "bf16"
+    precision: Literal["auto", "fp32", "tf32", "bf16", "fp16"] = "auto"
     deadline_hours: float = inf
     budget: float = inf
     loader_rows_per_second: float = inf
@@ -80,14 +80,17 @@ def evaluate(job: Job, cluster: Cluster, layout: Layout) -> Candidate:
 
 
 def find_candidates(job: Job, clusters: Sequence[Cluster]) -> list[Candidate]:
-    """All candidates that fit into memory, the fastest first. Raises ConfigError if there is none, with the one that comes nearest."""
+    """All layouts that fit into memory, each in the fewest passes with which it does, the fastest first. Raises ConfigError if there is none, with the one that comes nearest."""
     candidates, nearest = [], None
     for cluster, layout in _layouts(job, clusters):
-        missing = estimate_memory(job.model, layout).total - usable_bytes(cluster.hardware)
-        if missing <= 0:
-            candidates.append(evaluate(job, cluster, layout))
-        elif nearest is None or missing < nearest[0]:
-            nearest = missing, cluster, layout
+        available = usable_bytes(cluster.hardware)
+        for variant in more_passes(layout, job.model):
+            missing = estimate_memory(job.model, variant).total - available
+            if missing <= 0:  # the fewer passes, the faster
+                candidates.append(evaluate(job, cluster, variant))
+                break
+            if nearest is None or missing < nearest[0]:
+                nearest = missing, cluster, variant
     if candidates:
         return sorted(candidates, key=lambda candidate: candidate.failures.expected_seconds)
     names = ", ".join(cluster.name for cluster in clusters)
@@ -105,7 +108,8 @@ def find_candidates(job: Job, clusters: Sequence[Cluster]) -> list[Candidate]:
 def _layouts(job: Job, clusters: Sequence[Cluster]) -> Iterator[tuple[Cluster, Layout]]:
     for cluster in clusters:
         machine = cluster.hardware.devices_per_machine
-        for layout in enumerate_layouts(job.model, cluster.devices, machine, job.global_batch, job.precision):
+        precision = cluster.hardware.automatic_precision if job.precision == "auto" else job.precision
+        for layout in enumerate_layouts(job.model, cluster.devices, machine, job.global_batch, precision):
             yield cluster, layout
 
 

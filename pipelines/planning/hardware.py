@@ -75,11 +75,16 @@ class Hardware(_Sheet):
 
     def peak(self, precision: str) -> float:
         """FLOP/s of matrix products in a precision. Without such units, those of the next wider one are used."""
-        wider = {"fp8": "bf16", "bf16": "fp16", "fp16": "fp32", "tf32": "fp32"}
+        wider = {"fp8": "bf16", "bf16": "fp32", "fp16": "fp32", "tf32": "fp32"}
         peaks: Mapping[str, float] = dict(self.peak_flops)
         while precision not in peaks:
             precision = wider[precision]
         return peaks[precision]
+
+    @property
+    def automatic_precision(self) -> Literal["bf16", "fp32"]:
+        """What `train.precision: auto` chooses."""
+        return "bf16" if "bf16" in self.peak_flops else "fp32"
 
     def with_fraction(self, kind: str, fraction: float, source: str) -> "Hardware":
         """The same hardware with a measured fraction of `kind`: matmul, attention, memory or network."""

@@ -210,15 +210,13 @@ def _refused_settings(layout: Layout) -> str:
 def enumerate_layouts(
     model: ModelCosts, workers: int, devices_per_machine: int, global_batch: int, precision: Literal["fp32", "tf32", "bf16", "fp16"] = "bf16"
 ) -> Iterator[Layout]:
-    """Every layout worth a look that training accepts: `tensor` within a machine, `shard` of a whole number of machines or a part of one,
-    and passes of rows that halve from all of a worker's, eight sizes at most."""
+    """Every layout worth a look that training accepts, with all rows of a worker in one pass: `tensor` within a machine, `pipeline` and
+    `context` up to 16, and `shard` over all readers, or over whole machines with replicas between them."""
     if global_batch % workers == 0:
-        yield from _with_passes(Layout(replicate=workers, strategy="ddp", precision=precision), model, global_batch)
+        yield from _with_checkpointing(Layout(replicate=workers, strategy="ddp", precision=precision), model, global_batch)
     for tensor in _divisors(min(workers, devices_per_machine)):
-        for pipeline in _divisors(workers // tensor) if workers % tensor == 0 else ():
-            for context in _divisors(workers // tensor // pipeline):
-                if pipeline > 16 or context > 16:
-                    continue
+        for pipeline in _divisors(workers // tensor, 16) if workers % tensor == 0 else ():
+            for context in _divisors(workers // tensor // pipeline, 16):
                 readers = workers // tensor // pipeline // context
                 if global_batch % readers == 0:
                     base = Layout(tensor=tensor, pipeline=pipeline, context=context, precision=precision)
@@ -226,35 +224,40 @@ def enumerate_layouts(
 
 
 def _with_shards(base: Layout, model: ModelCosts, readers: int, devices_per_machine: int, global_batch: int) -> Iterator[Layout]:
-    """Shards over all readers, over those of one machine, and, where that leaves replicas, over two and four machines."""
-    inner = base.tensor * base.pipeline * base.context
-    machine = max(1, devices_per_machine // inner)
+    """Shards over all readers, over those of one machine, and over two and four machines."""
+    machine = max(1, devices_per_machine // (base.tensor * base.pipeline * base.context))
     for shard in sorted({readers, *(size for size in (machine, 2 * machine, 4 * machine) if readers % size == 0 and size < readers)}):
         layout = replace(base, shard=shard, replicate=readers // shard)
         schedules: tuple[Schedule, ...] = get_args(Schedule) if base.pipeline > 1 else ("1F1B",)
         for schedule in schedules:
-            yield from _with_passes(replace(layout, schedule=schedule), model, global_batch)
+            yield from _with_checkpointing(replace(layout, schedule=schedule), model, global_batch)
 
 
-def _with_passes(layout: Layout, model: ModelCosts, global_batch: int) -> Iterator[Layout]:
-    rows = global_batch // layout.readers
-    passes = [2**power for power in range(8) if rows % 2**power == 0]
+def _with_checkpointing(layout: Layout, model: ModelCosts, global_batch: int) -> Iterator[Layout]:
+    """With each kind of checkpointing, compiled where training allows it."""
     kinds: tuple[Checkpointing, ...] = ("none", "selective", "full") if layout.strategy == "sharded" else ("none",)
-    for accumulation in passes:
-        for checkpointing in kinds:
-            for compiles in (True, False):
-                candidate = replace(
-                    layout,
-                    microbatch=rows // accumulation,
-                    accumulation=accumulation,
-                    checkpointing=checkpointing,
-                    compile=compiles,
-                    reduce_every_pass=layout.strategy == "sharded" and layout.pipeline == 1 and accumulation > 1,
-                )
-                if not refusal(candidate, model):
-                    yield candidate
-                    break
+    for checkpointing in kinds:
+        for compiles in (True, False):
+            candidate = replace(layout, microbatch=global_batch // layout.readers, checkpointing=checkpointing, compile=compiles)
+            if not refusal(candidate, model):
+                yield candidate
+                break
 
 
-def _divisors(number: int) -> list[int]:
-    return [count for count in range(1, number + 1) if number % count == 0]
+def more_passes(layout: Layout, model: ModelCosts) -> Iterator[Layout]:
+    """The layout, and the same step in 2, 4, 8, … passes of fewer rows."""
+    accumulation = 1
+    while layout.microbatch % accumulation == 0:
+        candidate = replace(
+            layout,
+            microbatch=layout.microbatch // accumulation,
+            accumulation=accumulation,
+            reduce_every_pass=layout.strategy == "sharded" and layout.pipeline == 1 and accumulation > 1,
+        )
+        if not refusal(candidate, model):
+            yield candidate
+        accumulation *= 2
+
+
+def _divisors(number: int, highest: int = 0) -> list[int]:
+    return [count for count in range(1, (highest or number) + 1) if number % count == 0]

@@ -1,11 +1,11 @@
 """Bytes of a worker's memory: parameters, gradients, optimizer state, gathered parameters, activations, and what the allocator loses."""
 
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 
 from pipelines.planning.hardware import BYTES, Hardware
 from pipelines.planning.layouts import Layout
 from pipelines.planning.model_costs import Layer, ModelCosts, in_precision
-from pipelines.planning.stages import Share, microbatches_held, shares
+from pipelines.planning.stages import Share, microbatches_held, worker_shares
 
 OPTIMIZER_BYTES = 8
 """Of AdamW, per parameter: two moments in fp32."""
@@ -33,7 +33,8 @@ class MemoryEstimate:
     @property
     def total(self) -> float:
         """Bytes, as torch counts reserved memory."""
-        return sum(astuple(self))
+        state = self.parameters + self.gradients + self.optimizer
+        return state + self.gathered + self.activations + self.working + self.fragments
 
     @property
     def gib(self) -> float:
@@ -41,18 +42,18 @@ class MemoryEstimate:
 
 
 def usable_bytes(hardware: Hardware) -> float:
-    """Bytes of a device that torch can reserve."""
-    return hardware.memory_bytes - (CONTEXT_BYTES if hardware.devices_per_machine and hardware.memory_bytes > 10e9 else 0)
+    """Bytes of a device that torch can reserve; of a small one, a twentieth is kept free."""
+    return hardware.memory_bytes - min(CONTEXT_BYTES, hardware.memory_bytes / 20)
 
 
 def estimate_memory(model: ModelCosts, layout: Layout) -> MemoryEstimate:
     """The memory of the worker that needs most: in a pipeline, the first holds most microbatches, and the last has the output."""
     converted = in_precision(model, BYTES[layout.precision])
-    parts = shares(converted, layout)
     held = microbatches_held(layout)
-    estimates = [
-        _worker_memory(share, layout, max(1.0, held - place) if layout.pipeline > 1 else 1.0) for place, share in enumerate(parts)
-    ]
+    shares = worker_shares(converted, layout)
+    # Later workers hold fewer microbatches, and the last one's outputs need most beside them.
+    last = max(1.0, held - layout.pipeline + 1)
+    estimates = [_worker_memory(share, layout, last if share is shares[-1] and len(shares) > 1 else held) for share in shares]
     return max(estimates, key=lambda estimate: estimate.total)
 
 

@@ -1,8 +1,6 @@
 """Pipelines: the layers of each worker, the time that workers wait, and the microbatches that they hold."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 from pipelines.planning.layouts import Layout, Schedule
 from pipelines.planning.model_costs import Layer, ModelCosts
@@ -12,7 +10,7 @@ from pipelines.planning.model_costs import Layer, ModelCosts
 class Share:
     """Layers of a worker: kinds of layers, and how many of each."""
 
-    layers: tuple[tuple[Layer, float], ...]
+    layers: tuple[tuple[Layer, int], ...]
 
     @property
     def parameters(self) -> float:
@@ -24,40 +22,36 @@ class Share:
         return max(layer.parameters for layer, _ in self.layers)
 
 
-@lru_cache(maxsize=4096)
-def worker_shares(model: ModelCosts, pipeline: int, stages_per_worker: int, is_folded: bool) -> tuple[Share, ...]:
-    """The layers of each worker of a pipeline. Stages have equally many blocks, or earlier ones have one more; the first has the input,
-    the last the output, and with a folded schedule (ZBV) both are on the first worker."""
-    stages = pipeline * stages_per_worker
-    if stages == 1:
-        return (Share(tuple((layer, float(layer.count)) for layer in model.layers)),)
-    blocks = [(layer, layer.count) for layer in model.layers if layer.role == "block"]
-    total = sum(count for _, count in blocks)
-    shares: list[dict[Layer, float]] = [{} for _ in range(pipeline)]
-    start = 0
-    for stage in range(stages):
-        size = total // stages + (stage < total % stages)
-        worker = stage % pipeline if not is_folded or stage < pipeline else stages - 1 - stage
-        _add_blocks(shares[worker], blocks, start, size)
-        start += size
-        for layer in model.of_role("input") if stage == 0 else model.of_role("output") if stage == stages - 1 else ():
-            shares[worker][layer] = layer.count
-    return tuple(Share(tuple(share.items())) for share in shares)
+def worker_shares(model: ModelCosts, layout: Layout) -> tuple[Share, ...]:
+    """The layers of each worker of a pipeline, without repetitions of equal ones, or all layers. Stages have equally many blocks, or earlier
+    ones have one more; the first has the input, the last the output, and with ZBV both are on the first worker."""
+    count = layout.pipeline * layout.stages_per_worker
+    if count == 1:
+        return (Share(tuple((layer, layer.count) for layer in model.layers)),)
+    sizes = [model.blocks // count + (stage < model.blocks % count) for stage in range(count)]
+    stages_of_worker: list[list[int]] = [[] for _ in range(layout.pipeline)]
+    for stage in range(count):
+        is_on_way_back = layout.schedule == "ZBVZeroBubble" and stage >= layout.pipeline
+        stages_of_worker[count - 1 - stage if is_on_way_back else stage % layout.pipeline].append(stage)
+    shares: dict[tuple[int, ...], Share] = {}
+    for stages in stages_of_worker:
+        counts = [0] * len(model.layers)
+        for stage in stages:
+            _count_layers(counts, model, sum(sizes[:stage]), sizes[stage], stage == 0, stage == count - 1)
+        layers = tuple((layer, number) for layer, number in zip(model.layers, counts, strict=True) if number)
+        shares.setdefault(tuple(counts), Share(layers))
+    return tuple(shares.values())
 
 
-def _add_blocks(share: dict[Layer, float], blocks: Sequence[tuple[Layer, int]], start: int, size: int) -> None:
-    """Add the blocks `start` to `start + size` of the sequence to a worker's."""
+def _count_layers(counts: list[int], model: ModelCosts, start: int, size: int, is_first: bool, is_last: bool) -> None:
+    """Add a stage's layers to a worker's: `size` blocks from the block `start` on, and those at the ends."""
     position = 0
-    for layer, count in blocks:
-        overlap = min(start + size, position + count) - max(start, position)
-        if overlap > 0:
-            share[layer] = share.get(layer, 0) + overlap
-        position += count
-
-
-def shares(model: ModelCosts, layout: Layout) -> tuple[Share, ...]:
-    """The layers of each worker of a pipeline, or of all of them."""
-    return worker_shares(model, layout.pipeline, layout.stages_per_worker, layout.schedule == "ZBVZeroBubble" and layout.pipeline > 1)
+    for number, layer in enumerate(model.layers):
+        if layer.role == "block":
+            counts[number] += max(0, min(start + size, position + layer.count) - max(start, position))
+            position += layer.count
+        elif is_first if layer.role == "input" else is_last:
+            counts[number] += layer.count
 
 
 def bubble_seconds(

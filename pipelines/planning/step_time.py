@@ -8,6 +8,7 @@ layer takes less than the launches of its kernels.
 Backward passes have two products for each forward one, five matrix products of attention for two (Dao 2023), and twice the traffic.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import inf
 
@@ -24,7 +25,7 @@ from pipelines.planning.hardware import BYTES, Hardware
 from pipelines.planning.layouts import Layout
 from pipelines.planning.memory import MemoryEstimate, estimate_memory
 from pipelines.planning.model_costs import Layer, Matmul, ModelCosts, in_precision
-from pipelines.planning.stages import Share, bubble_seconds, shares
+from pipelines.planning.stages import Share, bubble_seconds, worker_shares
 
 UPDATE_BYTES = 40
 """Traffic of a fused AdamW per parameter: reads four numbers of fp32 and writes three, and the gradient's norm and scale read it twice and
@@ -158,9 +159,9 @@ def estimate_step(model: ModelCosts, hardware: Hardware, layout: Layout, loader_
     converted = in_precision(model, BYTES[layout.precision])
     machine = _Machine(hardware, layout, network(hardware))
     rows = layout.microbatch / layout.parts
-    passes = [_passes_of_worker(share, machine, rows) for share in shares(converted, layout)]
-    forward, backward = max(passes, key=lambda both: both[0].total + both[1].total)
-    slowest = shares(converted, layout)[passes.index((forward, backward))]
+    of_layer = {layer.name: _layer_passes(layer, machine, rows) for layer in converted.layers}
+    workers = [(share, *_passes_of_worker(share, of_layer)) for share in worker_shares(converted, layout)]
+    slowest, forward, backward = max(workers, key=lambda worker: worker[1].total + worker[2].total)
     count = layout.accumulation * layout.parts
     bubble = _bubble(machine, forward, backward, rows, slowest) * layout.accumulation
     computed = forward.plus(backward).times(count)
@@ -185,11 +186,11 @@ def estimate_step(model: ModelCosts, hardware: Hardware, layout: Layout, loader_
     return replace(estimate, mfu=model.model_flops * layout.global_batch / estimate.step_seconds / peak)
 
 
-def _passes_of_worker(share: Share, machine: _Machine, rows: float) -> tuple[_Pass, _Pass]:
-    """Forward and backward pass of a microbatch of `rows` rows through all layers of a worker."""
+def _passes_of_worker(share: Share, of_layer: Mapping[str, tuple[_Pass, _Pass]]) -> tuple[_Pass, _Pass]:
+    """Forward and backward pass of a microbatch through all layers of a worker."""
     forward, backward = _Pass(), _Pass()
     for layer, count in share.layers:
-        one_forward, one_backward = _layer_passes(layer, machine, rows)
+        one_forward, one_backward = of_layer[layer.name]
         forward, backward = forward.plus(one_forward.times(count)), backward.plus(one_backward.times(count))
     return forward, backward
 
