@@ -2,8 +2,8 @@
 
     python -m benchmarks.planning.published [--seed 0] [--save]
 
-One constant is fitted for each kind of GPU, the fraction of the peak that large matrix products reach: to a tenth of its runs, at least one,
-chosen by the seed. What else is a constant, and where from:
+One constant is fitted for each kind of GPU, the fraction of the peak that large matrix products reach: to a tenth of its runs, at least
+one, chosen by the seed. What else is a constant, and where from:
 
 - `attention`, `memory`, `network` and `contention` of the data sheets in conf/hardware, with latencies of NCCL. Attention's 0.22 was
   0.25 before the rows with long windows were seen; the others have not been changed since the first comparison.
@@ -11,10 +11,10 @@ chosen by the seed. What else is a constant, and where from:
 - Counts of bytes: `UPDATE_BYTES`, `LOOP_UPDATE_BYTES`, `FLOAT8_CAST_BYTES`, and the traffic of elementwise kernels in transformer.py. They
   are what kernels read and write, and were not fitted.
 
-Four rules were added after the first comparison, each for a reason in the code of those who ran: recomputation stops before a block's last
-product (torch's checkpointing without reentrance), a compiled loss keeps logits in bf16 only (torchtitan in 2025, not in 2024), torch's loss
-of divided logits has twice the intermediate results, and attention in several kernels keeps probabilities. With the first version, the
-median error was 5.3 % and the worst 27 %, and 5.3 and 17 % of the further runs.
+Four rules were added after the first comparison, each for a reason in the code of those who ran: recomputation stops before a block's
+last product (torch's checkpointing without reentrance), a compiled loss keeps logits in bf16 only (torchtitan in 2025, not in 2024),
+torch's loss of divided logits has twice the intermediate results, and attention in several kernels keeps probabilities. With the first
+version, the median error was 5.3 % and the worst 27 %, and 5.3 and 17 % of the further runs.
 
 Further runs are of the same pages, with other windows, on A100 and H200, and of NeMo. Runs with the words "measured here" are our own.
 """
@@ -79,7 +79,12 @@ def rows_of_table(runs: Sequence[PublishedRun], fractions: Fractions, fitted: Se
     rows: list[Row] = []
     for run in runs:
         estimate = predict(run, fractions)
-        row: Row = {"model": run.model.name, "devices": run.cluster.name, "layout": run.layout.describe(), "tokens/s": run.tokens_per_second}
+        row: Row = {
+            "model": run.model.name,
+            "devices": run.cluster.name,
+            "layout": run.layout.describe(),
+            "tokens/s": run.tokens_per_second,
+        }
         row |= {"predicted": round(estimate.units_per_second_per_worker), "error, %": round(100 * relative_error(run, fractions), 1)}
         if run.memory_gib is not None:
             error = round(100 * (estimate.memory_gib / run.memory_gib - 1), 1)
@@ -91,7 +96,12 @@ def rows_of_table(runs: Sequence[PublishedRun], fractions: Fractions, fitted: Se
 def summary(title: str, runs: Sequence[PublishedRun], fractions: Fractions) -> Row:
     errors = [abs(relative_error(run, fractions)) for run in runs]
     memory = [abs(predict(run, fractions).memory_gib / run.memory_gib - 1) for run in runs if run.memory_gib is not None]
-    row: Row = {"runs": title, "number": len(runs), "median error, %": round(100 * median(errors), 1), "worst, %": round(100 * max(errors), 1)}
+    row: Row = {
+        "runs": title,
+        "number": len(runs),
+        "median error, %": round(100 * median(errors), 1),
+        "worst, %": round(100 * max(errors), 1),
+    }
     if memory:
         row |= {"median of memory, %": round(100 * median(memory), 1), "worst of memory, %": round(100 * max(memory), 1)}
     return row

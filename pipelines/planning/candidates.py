@@ -15,7 +15,7 @@ from pipelines.planning.step_time import StepEstimate, estimate_step
 
 Kind = Literal["fastest", "cheapest", "cheapest within the deadline", "fastest within the budget"]
 CHECKPOINT_BYTES_PER_SECOND = 1e9
-"""Of each machine to storage: assumed. A checkpoint has parameters and optimizer state, 12 bytes per parameter, and training waits for it."""
+"""Of each machine to storage: assumed. A checkpoint has 12 bytes per parameter, with the optimizer's state, and training waits for it."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,8 @@ def evaluate(job: Job, cluster: Cluster, layout: Layout) -> Candidate:
 
 
 def find_candidates(job: Job, clusters: Sequence[Cluster]) -> list[Candidate]:
-    """All layouts that fit into memory, each in the fewest passes with which it does, the fastest first. Raises ConfigError if there is none, with the one that comes nearest."""
+    """All layouts that fit into memory, each in the fewest passes with which it does, the fastest first. Raises ConfigError if there is
+    none, with the one that comes nearest."""
     candidates, nearest = [], None
     for cluster, layout in _layouts(job, clusters):
         available = usable_bytes(cluster.hardware)
@@ -100,8 +101,8 @@ def find_candidates(job: Job, clusters: Sequence[Cluster]) -> list[Candidate]:
         )
     missing, cluster, layout = nearest
     raise ConfigError(
-        f"{job.model.name} fits on none of {names}: nearest is {cluster.name} with {layout.describe()}, which lacks {missing / 2**30:.1f} GiB "
-        "per device; add devices, or choose ones with more memory"
+        f"{job.model.name} fits on none of {names}: nearest is {cluster.name} with {layout.describe()}, which lacks "
+        f"{missing / 2**30:.1f} GiB per device; add devices, or choose ones with more memory"
     )
 
 
@@ -120,7 +121,9 @@ def choose(job: Job, candidates: Sequence[Candidate]) -> list[Choice]:
     cheapest = min(candidates, key=lambda candidate: (candidate.cost, candidate.expected_hours))
     choices = [
         Choice("fastest", fastest, f"No other is faster; {fastest.step.limit} limits it."),
-        Choice("cheapest", cheapest, f"No other costs less; it takes {cheapest.expected_hours / fastest.expected_hours:.1f} times as long."),
+        Choice(
+            "cheapest", cheapest, f"No other costs less; it takes {cheapest.expected_hours / fastest.expected_hours:.1f} times as long."
+        ),
     ]
     if job.deadline_hours < inf:
         in_time = [candidate for candidate in candidates if candidate.expected_hours <= job.deadline_hours]
@@ -136,8 +139,8 @@ def choose(job: Job, candidates: Sequence[Candidate]) -> list[Choice]:
         affordable = [candidate for candidate in candidates if candidate.cost <= job.budget]
         if not affordable:
             raise ConfigError(
-                f"no candidate costs at most {job.budget:g}: nearest is {_summary(cheapest)}, which lacks {cheapest.cost - job.budget:.2f}; "
-                "raise the budget, or lower the rows"
+                f"no candidate costs at most {job.budget:g}: nearest is {_summary(cheapest)}, which lacks "
+                f"{cheapest.cost - job.budget:.2f}; raise the budget, or lower the rows"
             )
         best = min(affordable, key=lambda candidate: candidate.expected_hours)
         reason = f"Of {len(affordable)} that cost at most {job.budget:g}, it is the fastest."

@@ -1,6 +1,5 @@
 """Hours of a training with failures: how often devices fail, what checkpoints and restarts cost, and the best time between checkpoints."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from math import exp, expm1, inf, sqrt
 
@@ -63,8 +62,8 @@ def with_failures(
     those from a failure to the next step. Raises ConfigError for seconds that are no times."""
     if min(work_seconds, device_hours, checkpoint_seconds) <= 0 or restart_seconds < 0 or devices < 1:
         raise ConfigError(
-            f"failures: {work_seconds:g} s of work on {devices} devices with {device_hours:g} hours between failures, {checkpoint_seconds:g} s "
-            f"a checkpoint and {restart_seconds:g} s a restart; set all of them above 0"
+            f"failures: {work_seconds:g} s of work on {devices} devices with {device_hours:g} hours between failures, "
+            f"{checkpoint_seconds:g} s a checkpoint and {restart_seconds:g} s a restart; set all of them above 0"
         )
     between = failure_seconds(device_hours, devices)
     interval = min(daly_interval(checkpoint_seconds, between), work_seconds)
@@ -76,8 +75,3 @@ def available_interval(checkpoint_seconds: float, detection_seconds: float, rest
     """The seconds between checkpoints that make a service which can be restored most available: with Ts seconds of a checkpoint, Tf until a
     failure is noticed and Tr of a restart, Ts + sqrt(2 (Tf + Tr) Ts + Ts**2)."""
     return checkpoint_seconds + sqrt(2 * (detection_seconds + restart_seconds) * checkpoint_seconds + checkpoint_seconds**2)
-
-
-def best_interval(candidates: Sequence[float], checkpoint_seconds: float, restart_seconds: float, between_failures: float) -> float:
-    """The one of several intervals, such as whole numbers of steps, with the least expected time."""
-    return min(candidates, key=lambda interval: expected_seconds(1.0, interval, checkpoint_seconds, restart_seconds, between_failures))

@@ -76,7 +76,7 @@ class Hardware(_Sheet):
     def peak(self, precision: str) -> float:
         """FLOP/s of matrix products in a precision. Without such units, those of the next wider one are used."""
         wider = {"fp8": "bf16", "bf16": "fp32", "fp16": "fp32", "tf32": "fp32"}
-        peaks: Mapping[str, float] = dict(self.peak_flops)
+        peaks = {str(name): value for name, value in self.peak_flops.items()}
         while precision not in peaks:
             precision = wider[precision]
         return peaks[precision]

@@ -106,9 +106,7 @@ class Layout:
 
     def describe(self) -> str:
         """The settings other than their defaults, as `parse_layout` reads them."""
-        shown = [
-            f"{field.name}={_written(value)}" for field in fields(self) if (value := getattr(self, field.name)) != field.default
-        ]
+        shown = [f"{field.name}={_written(value)}" for field in fields(self) if (value := getattr(self, field.name)) != field.default]
         return ",".join(shown) or "replicate=1"
 
 
@@ -171,7 +169,9 @@ def _refused_degrees(layout: Layout, model: ModelCosts) -> str:
         if not model.positions:
             return f"context is {layout.context}, but rows of {model.name} have no positions to divide; set context to 1"
         if model.positions % (2 * layout.context):
-            return f"context is {layout.context}, but {2 * layout.context} does not divide {model.positions} tokens; set it to 1 or lower it"
+            return (
+                f"context is {layout.context}, but {2 * layout.context} does not divide {model.positions} tokens; set it to 1 or lower it"
+            )
     return ""
 
 
@@ -185,8 +185,8 @@ def _refused_pipeline(layout: Layout, model: ModelCosts) -> str:
         return f"pipeline is {layout.pipeline}, but input and output of {model.name} share weights; set pipeline to 1"
     if layout.parts % layout.pipeline or layout.microbatch % layout.parts:
         return (
-            f"pipeline is {layout.pipeline} with {layout.parts} microbatches of {layout.microbatch} rows; set microbatches to a multiple of "
-            "pipeline that divides the rows"
+            f"pipeline is {layout.pipeline} with {layout.parts} microbatches of {layout.microbatch} rows; set microbatches to a multiple "
+            "of pipeline that divides the rows"
         )
     if layout.schedule.endswith("ZeroBubble") and (layout.compile or layout.checkpointing != "none"):
         return f"schedule {layout.schedule} divides backward passes; set schedule to Interleaved1F1B, or checkpointing to none"
@@ -208,7 +208,11 @@ def _refused_settings(layout: Layout) -> str:
 
 
 def enumerate_layouts(
-    model: ModelCosts, workers: int, devices_per_machine: int, global_batch: int, precision: Literal["fp32", "tf32", "bf16", "fp16"] = "bf16"
+    model: ModelCosts,
+    workers: int,
+    devices_per_machine: int,
+    global_batch: int,
+    precision: Literal["fp32", "tf32", "bf16", "fp16"] = "bf16",
 ) -> Iterator[Layout]:
     """Every layout worth a look that training accepts, with all rows of a worker in one pass: `tensor` within a machine, `pipeline` and
     `context` up to 16, and `shard` over all readers, or over whole machines with replicas between them."""

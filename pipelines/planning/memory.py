@@ -10,8 +10,7 @@ from pipelines.planning.stages import Share, microbatches_held, worker_shares
 OPTIMIZER_BYTES = 8
 """Of AdamW, per parameter: two moments in fp32."""
 FRAGMENTS = 0.08
-"""What torch's caching allocator holds beyond tensors that live, as a part of activations and buffers: assumed. Torch reports 5 to 15 % where
-activations vary in size."""
+"""What torch's caching allocator holds beyond tensors that live, as a part of activations and buffers: assumed."""
 CONTEXT_BYTES = 1.5e9
 """Of the CUDA context, kernels and NCCL's buffers, which torch's figures do not count: assumed."""
 
@@ -90,7 +89,8 @@ def _gathered_bytes(share: Share, layout: Layout) -> tuple[float, float]:
 
 
 def _kept_bytes(layer: Layer, layout: Layout) -> float:
-    """Per row; attention in several kernels keeps probabilities, the same after dropout, and its mask. The input of a float8 product is kept in 16 bits, as those of others."""
+    """Per row. Attention in several kernels keeps probabilities, the same after dropout, and its mask. The input of a float8 product is
+    kept in 16 bits, as those of others."""
     recomputation = layout.recomputation(layer)
     scores = 0.0 if layout.fused_attention or recomputation == "full" else 2.5 * layer.score_bytes / layout.tensor
     return layer.activations.kept(recomputation, layout.is_fused(layer)) * layout.division(layer) + scores

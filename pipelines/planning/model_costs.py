@@ -1,11 +1,11 @@
 """What a model costs: parameters, operations and bytes of each of its layers, per row, whatever the hardware and the layout.
 
-A row is what the dataset calls one: a window of tokens, a picture, a row of a table. Bytes of activations are those of numbers of two bytes,
-and `in_precision` converts them. `transformer` computes these costs by formulas; a measurement of any other model fills the same classes.
-"""
+A row is what the dataset calls one: a window of tokens, a picture, a row of a table. Bytes of activations are those of numbers of two
+bytes, and `in_precision` converts them. `transformer` computes these costs by formulas; a measurement of any other model fills the same
+classes."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal
 
 Checkpointing = Literal["none", "selective", "alternate", "full"]
@@ -109,16 +109,13 @@ class ModelCosts:
     shares_weights: bool = False
     """Whether input and output share weights, so that neither a pipeline nor tensor parallelism can divide the model."""
 
-    @property
+    @cached_property
     def parameters(self) -> int:
         return sum(layer.count * layer.parameters for layer in self.layers)
 
-    @property
+    @cached_property
     def blocks(self) -> int:
         return sum(layer.count for layer in self.layers if layer.role == "block")
-
-    def of_role(self, *roles: str) -> Iterator[Layer]:
-        return (layer for layer in self.layers if layer.role in roles)
 
     @property
     def model_flops(self) -> float:
@@ -129,7 +126,16 @@ class ModelCosts:
         return sum(3 * layer.count * (layer.matmul_flops + layer.attention_flops) for layer in self.layers)
 
 
-_BYTES = ("attention_bytes", "score_bytes", "key_value_bytes", "elementwise_bytes", "fused_bytes", "working_bytes", "fused_working_bytes", "output_bytes")
+_BYTES = (
+    "attention_bytes",
+    "score_bytes",
+    "key_value_bytes",
+    "elementwise_bytes",
+    "fused_bytes",
+    "working_bytes",
+    "fused_working_bytes",
+    "output_bytes",
+)
 
 
 def in_precision(model: ModelCosts, bytes_per_number: int) -> ModelCosts:

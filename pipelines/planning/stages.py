@@ -23,8 +23,10 @@ class Share:
 
 
 def worker_shares(model: ModelCosts, layout: Layout) -> tuple[Share, ...]:
-    """The layers of each worker of a pipeline, without repetitions of equal ones, or all layers. Stages have equally many blocks, or earlier
-    ones have one more; the first has the input, the last the output, and with ZBV both are on the first worker."""
+    """The layers of each worker of a pipeline, without repetitions of equal ones, or all layers.
+
+    Stages have equally many blocks, or earlier ones have one more. The first has the input, the last the output; with ZBV both are on the
+    first worker."""
     count = layout.pipeline * layout.stages_per_worker
     if count == 1:
         return (Share(tuple((layer, layer.count) for layer in model.layers)),)
@@ -54,14 +56,13 @@ def _count_layers(counts: list[int], model: ModelCosts, start: int, size: int, i
             counts[number] += layer.count
 
 
-def bubble_seconds(
-    schedule: Schedule, workers: int, forward: float, backward: float, weights: float, stages_per_worker: int = 2
-) -> float:
+def bubble_seconds(schedule: Schedule, workers: int, forward: float, backward: float, weights: float, stages_per_worker: int = 2) -> float:
     """Seconds of a pass in which a worker waits, with so many workers, and a microbatch that takes all layers of a worker `forward`,
     `backward` for gradients of activations and `weights` for those of parameters.
 
-    1F1B waits for (p - 1) microbatches (Narayanan et al. 2019), interleaved stages v times less, with v of them per worker (Narayanan et al. 2021). The
-    zero-bubble schedules compute gradients of parameters meanwhile: ZB-H1 waits for F + B - W, ZB-V for F + B - 2 W (Qi et al. 2023)."""
+    1F1B waits for (p - 1) microbatches (Narayanan et al. 2019), interleaved stages v times less, with v of them per worker (Narayanan et
+    al. 2021). The zero-bubble schedules compute gradients of parameters meanwhile: ZB-H1 waits for F + B - W, ZB-V for F + B - 2 W (Qi et
+    al. 2023)."""
     waits = {
         "1F1B": forward + backward + weights,
         "Interleaved1F1B": (forward + backward + weights) / stages_per_worker,

@@ -1,9 +1,9 @@
 """Seconds of a step: what each layer computes, what is sent and not hidden behind it, what a pipeline waits, and what else a step does.
 
-A matrix product takes its operations at the fraction of the peak that large ones reach, and after them the traffic of its inputs and outputs,
-which tiles cannot hide at their start and end (the additive form of the roofline of Williams, Waterman and Patterson 2009). So small
-products are slow without a constant of their own. Elementwise kernels take their traffic, attention its own fraction of the peak, and no
-layer takes less than the launches of its kernels.
+A matrix product takes its operations at the fraction of the peak that large ones reach, and after them the traffic of its inputs and
+outputs, which tiles cannot hide at their start and end (the additive form of the roofline of Williams, Waterman and Patterson 2009). So
+small products are slow without a constant of their own. Elementwise kernels take their traffic, attention its own fraction of the peak, and
+no layer takes less than the launches of its kernels.
 
 Backward passes have two products for each forward one, five matrix products of attention for two (Dao 2023), and twice the traffic.
 """
@@ -256,7 +256,8 @@ def _attention_seconds(layer: Layer, machine: _Machine, rows: float) -> tuple[fl
         return 0.0, 0.0, 0.0
     if not layout.fused_attention:
         products = layer.attention_flops * rows / layout.tensor / hardware.peak(layout.precision) / hardware.achieved.matmul.fraction
-        return products, *(factor * layer.score_bytes * rows / layout.tensor / machine.memory_bandwidth for factor in (7.5, 15))
+        scores = layer.score_bytes * rows / layout.tensor / machine.memory_bandwidth
+        return products, 7.5 * scores, 15 * scores
     flops = layer.attention_flops * layer.attention_computed * rows / layout.tensor
     kernel = flops / (hardware.peak(layout.precision) * hardware.achieved.attention.fraction)
     if layout.context == 1 or not layout.ring_attention:

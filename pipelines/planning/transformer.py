@@ -3,6 +3,7 @@ PyTorch launches for each operation, and are stated beside each."""
 
 from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
+from typing import Any
 
 from pipelines.errors import ConfigError
 from pipelines.planning.model_costs import Activations, Layer, Matmul, ModelCosts
@@ -27,8 +28,8 @@ class Transformer:
     fused_norm: bool = True
     """Whether a norm is one kernel in eager mode, as LayerNorm is, and RMSNorm since torch 2.8."""
     autocast: bool = False
-    """Whether norms, rotations, squares and the residual stream are in fp32 by torch.autocast, as in the task `language`, which has norms of
-    queries and keys as well, and squares its activation."""
+    """Whether norms, rotations, squares and the residual stream are in fp32 by torch.autocast. So it is in the task `language`, which has
+    norms of queries and keys as well, and squares its activation."""
     window: int = 0
     """Tokens that a token attends to, if fewer than all before it."""
 
@@ -61,14 +62,15 @@ SHAPES = {
     "mpt-30b": _mpt(48, 7_168, 56),
     "mpt-70b": _mpt(80, 8_192, 64),
 }
-"""Published shapes, by name: Radford et al. 2019, Brown et al. 2020, Touvron et al. 2023, the Llama team 2024, and llm-foundry's configs."""
+"""Published shapes, by name: Radford et al. 2019, Brown et al. 2020, Touvron et al. 2023, the Llama team 2024, and those of llm-foundry."""
 
 
 def parse_transformer(text: str) -> ModelCosts:
-    """Costs of a named model, of `layers=32,width=4096,heads=32,…`, or of a name with changes: `llama3-8b,sequence=32768`. Raises ConfigError
-    for an unknown name or field, a value that is no number, and a shape that does not fit."""
+    """Costs of a named model, of `layers=32,width=4096,heads=32,…`, or of a name with changes: `llama3-8b,sequence=32768`.
+
+    Raises ConfigError for an unknown name or field, a value that is no number, and a shape that does not fit."""
     first, _, rest = text.partition(",")
-    values: dict[str, int] = {}
+    values: dict[str, Any] = {}
     for item in (rest if "=" not in first else text).split(",") if rest or "=" in first else ():
         name, separator, value = item.strip().partition("=")
         values[_field(name)] = _number(name, value if separator else "")
