@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from functools import cached_property
+from itertools import islice, product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,6 +34,11 @@ class Bpe(TokenEncoder["BpeSettings"]):
     pieces = "words"
     statistics = frozenset({BYTE_WORDS})
     placeholder = {"merges": []}
+
+    @classmethod
+    def largest_state(cls, settings: BpeSettings, classes: int) -> dict[str, Any]:
+        pairs = islice(product(_ALPHABET, repeat=2), settings.vocabulary - 1 - len(_ALPHABET))
+        return {"merges": [" ".join(pair) for pair in pairs]}
 
     @classmethod
     def fit(cls, settings: BpeSettings, inputs: Sequence[Input]) -> dict[str, Any]:

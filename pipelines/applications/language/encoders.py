@@ -132,6 +132,10 @@ class Words(TokenEncoder["WordsSettings"]):
     unknown_word = UNKNOWN
 
     @classmethod
+    def largest_state(cls, settings: WordsSettings, classes: int) -> dict[str, Any]:
+        return {**cls.placeholder, "words": [f"word{number}" for number in range(settings.vocabulary)]}
+
+    @classmethod
     def needs(cls, settings: WordsSettings) -> frozenset[str]:
         return frozenset({LOWERCASE_WORDS if settings.lowercase else LINE_WORDS})
 

@@ -99,6 +99,12 @@ class Encoder(ABC, Generic[Settings]):
         `classes`: the settings do not tell the sizes of vocabularies."""
         return dict(cls.placeholder)
 
+    @classmethod
+    def largest_state(cls, settings: S, classes: int) -> dict[str, Any]:
+        """A state as large as the settings allow, where they limit a vocabulary; by default `placeholder_state`. A plan counts with it what a
+        model costs, before there is a dataset version."""
+        return cls.placeholder_state(classes)
+
     @abstractmethod
     def column(self, name: str, role: Role) -> TensorColumn:
         """The tensor column that `encode` produces."""

@@ -85,15 +85,16 @@ def encoder_notes(encoders: Mapping[str, FittedEncoder]) -> tuple[str, ...]:
     return tuple(f"{name}: {note}" for name, note in notes.items() if note)
 
 
-def placeholder_encoders(dataset: Dataset, classes: int) -> dict[str, FittedEncoder] | None:
-    """Encoders with the shapes and kinds of their columns before they are fitted, as if every label had so many `classes`. None if one of
-    them is a user's own, whose state is unknown, or if the query or the rows decide what the columns are."""
+def placeholder_encoders(dataset: Dataset, classes: int, is_largest: bool = False) -> dict[str, FittedEncoder] | None:
+    """Encoders with the shapes and kinds of their columns before they are fitted, as if every label had so many `classes`, and with the
+    largest vocabularies that settings allow if `is_largest`. None if one of them is a user's own, whose state is unknown, or if the query or
+    the rows decide what the columns are."""
     if not dataset.is_resolved or any(is_class_path(settings.encoder) for settings in dataset.encoders.values()):
         return None
     encoders = {}
     for name, settings in dataset.encoders.items():
         encoder = implementation(settings)
-        state = encoder.placeholder_state(classes)
+        state = encoder.largest_state(settings, classes) if is_largest else encoder.placeholder_state(classes)
         fitted = encoder(settings, state)
         column = fitted.column(name, dataset.column_role(name))
         counts = (1,) * (column.cardinality or 0) if fitted.has_classes_in_values else ()
