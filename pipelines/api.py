@@ -26,6 +26,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -33,6 +34,7 @@ from pipelines import config as configs
 from pipelines.config import home, load
 from pipelines.config.load import parse, with_absolute_paths
 from pipelines.config.paths import absolute_path
+from pipelines.errors import ConfigError
 from pipelines.notebook.python_config import build_config
 from pipelines.runtime.imports import import_modules
 from pipelines.runtime.interrupts import restored_signals
@@ -56,6 +58,7 @@ if TYPE_CHECKING:
     from pipelines.lifecycle.statements.checks import PartCheck
     from pipelines.lifecycle.statements.verification import Verification
     from pipelines.notebook.fitted_model import FittedModel
+    from pipelines.planner.plan import Plan
     from pipelines.runtime.notebook_html import HtmlPage
     from pipelines.serving.batch.predictions_manifest import Predictions
     from pipelines.serving.registry.promote import Promotion
@@ -283,6 +286,37 @@ def diff(
     if output:
         paths.write_page(compared, absolute_path(output, home()))
     return compared.difference
+
+
+def plan(
+    config: configs.Config | None = None,
+    hardware: str = "",
+    model: str = "",
+    layout: str = "",
+    microbatch: int = 0,
+    accumulation: int = 0,
+    global_batch: int = 0,
+    rows: float = 0.0,
+    deadline: str = "",
+    budget: float = 0.0,
+) -> Plan:
+    """List the layouts with which a config, or a transformer `model`, trains on `hardware`, such as `h200x8,a100x64`, the fastest first.
+
+    `model` is a name such as llama3-8b, or a shape such as `layers=32,width=4096,…`. `layout` is the only one to estimate, such as
+    `replicate=1,shard=8`. `rows` are those to train on in all, by default those of the dataset version times the epochs. `deadline` is a
+    time such as 4h, and `budget` an amount in the currency of the prices. Raises ConfigError if something is unknown or nothing fits."""
+    from pipelines.config.durations import duration_seconds
+    from pipelines.planner.plan import PlanRequest, make_plan
+
+    seconds = duration_seconds(deadline)
+    if deadline and not seconds:
+        raise ConfigError(f"deadline is {deadline!r}, which is no time; give one such as 90m, 4h or 2d")
+    if budget < 0 or rows < 0 or min(microbatch, accumulation, global_batch) < 0:
+        raise ConfigError("one of budget, rows, microbatch, accumulation and global_batch is below 0; set it to 1 or more, or leave it out")
+    request = PlanRequest(
+        hardware, model, layout, microbatch, accumulation, global_batch, rows, seconds / 3600 if seconds else inf, budget or inf
+    )
+    return make_plan(request, config)
 
 
 @restored_signals("pipelines.lifecycle.clean.cleaning")

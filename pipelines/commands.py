@@ -319,6 +319,27 @@ def erase_keys(program: str, arguments: list[str]) -> None:
         erase_and_tell(config, options.key, options.grace, options.yes, options.predictions, conf)
 
 
+def plan(program: str, arguments: list[str]) -> None:
+    """List the layouts with which a config trains on given machines: memory, seconds, hours and costs of each, and the best of them."""
+    usage = "--hardware NAMExCOUNT[,…] [--deadline 4h] [--budget 200] [--layout degree=N,… --microbatch N --accumulation N] [--json]"
+    numbers = ("--microbatch", "--accumulation", "--global-batch")
+    flags = dict.fromkeys(("--hardware", "--model", "--layout", "--deadline"), _TEXT)
+    flags |= {name: {"type": int, "default": 0} for name in numbers} | {
+        name: {"type": float, "default": 0.0} for name in ("--rows", "--budget")
+    }
+    arguments, output_flag = split_output_flag(arguments)
+    options, config_arguments = split_flags(program, usage, flags, arguments)
+    config = None
+    if config_arguments or not options.model:
+        config = read_config_argument(program, config_arguments, logging.WARNING, usage)
+    speak_as("" if output_flag == "--json" else output_flag)
+    from pipelines.api import plan
+    from pipelines.planner.plan_text import plan_json, plan_text
+
+    made = plan(config, **vars(options))
+    print(plan_json(made) if output_flag == "--json" else plan_text(made))
+
+
 def doctor(program: str, arguments: list[str]) -> None:
     """Examine this machine, and what a config needs: a line each, right or with its remedy."""
     config_arguments, output_flag = split_output_flag(arguments)
@@ -366,6 +387,7 @@ COMMANDS: dict[str, Command] = {
     "diff": show_changes,
     "clean": remove_old_versions,
     "erase": erase_keys,
+    "plan": plan,
     "doctor": doctor,
 }
 

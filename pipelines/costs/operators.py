@@ -77,9 +77,7 @@ class CountedPass:
     model: nn.Module
 
 
-def count_pass(
-    build: Callable[[], Task], rows: int, precision: str, read_rows: Callable[[int], Batch] | None = None
-) -> CountedPass:
+def count_pass(build: Callable[[], Task], rows: int, precision: str, read_rows: Callable[[int], Batch] | None = None) -> CountedPass:
     """Record a training pass of `rows` rows by the task that `build` makes, on fake tensors. `read_rows` reads that many rows for a model
     whose control flow depends on values. Raises ConfigError if there are none."""
     try:

@@ -130,6 +130,8 @@ def parse_clusters(text: str, folder: Path = FOLDER) -> list[Cluster]:
     """The clusters of a text: names with numbers of devices, such as `h200x8,a100x64`, or a name alone for one machine. Raises ConfigError
     for an unknown name."""
     names = set(hardware_names(folder))
+    if not text.strip():
+        raise ConfigError(f"no hardware is named; give --hardware with one or more of {', '.join(sorted(names))}, such as h200x8")
     clusters = []
     for part in text.split(","):
         matched = None if part.strip() in names else re.fullmatch(r"(.+?)\s*x\s*([1-9]\d*)", part.strip())

@@ -87,8 +87,8 @@ def encoder_notes(encoders: Mapping[str, FittedEncoder]) -> tuple[str, ...]:
 
 def placeholder_encoders(dataset: Dataset, classes: int, is_largest: bool = False) -> dict[str, FittedEncoder] | None:
     """Encoders with the shapes and kinds of their columns before they are fitted, as if every label had so many `classes`, and with the
-    largest vocabularies that settings allow if `is_largest`. None if one of them is a user's own, whose state is unknown, or if the query or
-    the rows decide what the columns are."""
+    largest vocabularies that settings allow if `is_largest`. None if one of them is a user's own, whose state is unknown, or if the query
+    or the rows decide what the columns are."""
     if not dataset.is_resolved or any(is_class_path(settings.encoder) for settings in dataset.encoders.values()):
         return None
     encoders = {}

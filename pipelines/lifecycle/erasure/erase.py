@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pyarrow.fs import FileSystem
 
 from pipelines.config import Config
+from pipelines.config.durations import duration_seconds
 from pipelines.data.versions import storage
 from pipelines.data.versions.commit import DEBRIS_AGE_SECONDS, remove_debris
 from pipelines.data.versions.erasures import ERASURES, dataset_lock
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 DAY = 86_400.0
-_UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": DAY}
 _TRACKED = "pipelines.lifecycle.erasure.tracked"
 _DRAFT = re.compile(r"\.(?:json|journal)\.[0-9a-f]{32}$")
 """Name of a file that `runtime.atomic` has not moved into its place."""
@@ -63,12 +63,12 @@ class ErasureResult:
 
 def read_grace(text: str) -> float | None:
     """The seconds of `3600`, `90m`, `12h` or `7d`; None for an empty text. Raises ConfigError for another text."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd]?)", text)
-    if text and not match:
+    seconds = duration_seconds(text)
+    if text and seconds is None:
         raise ConfigError(
             f"--grace {text} is no time; give seconds, or minutes, hours or days as in 90m, 12h or 7d; 0 removes files at once"
         )
-    return float(match[1]) * _UNITS[match[2]] if match else None
+    return seconds
 
 
 def erase_rows(
