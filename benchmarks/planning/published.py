@@ -46,7 +46,7 @@ def predict(run: PublishedRun, fractions: Fractions) -> StepEstimate:
 
 
 def _hardware(run: PublishedRun, fraction: float) -> Hardware:
-    return run.cluster.hardware.with_fraction("matmul", fraction, "published runs")
+    return run.cluster.hardware.replace_fraction("matmul", fraction, "published runs")
 
 
 def relative_error(run: PublishedRun, fractions: Fractions) -> float:

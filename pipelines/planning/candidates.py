@@ -6,7 +6,7 @@ from math import inf
 from typing import Literal
 
 from pipelines.errors import ConfigError
-from pipelines.planning.failures import FailureEstimate, with_failures
+from pipelines.planning.failures import FailureEstimate, estimate_failures
 from pipelines.planning.hardware import Cluster
 from pipelines.planning.layouts import Layout, enumerate_layouts, more_passes
 from pipelines.planning.memory import estimate_memory, usable_bytes
@@ -74,7 +74,7 @@ def evaluate(job: Job, cluster: Cluster, layout: Layout) -> Candidate:
     step = estimate_step(job.model, cluster.hardware, layout, job.loader_rows_per_second)
     work = job.steps * step.step_seconds
     checkpoint = 12 * job.model.parameters / (CHECKPOINT_BYTES_PER_SECOND * cluster.machines)
-    failures = with_failures(work, cluster.hardware.devices_hours_between_failures, cluster.devices, checkpoint, job.restart_seconds)
+    failures = estimate_failures(work, cluster.hardware.devices_hours_between_failures, cluster.devices, checkpoint, job.restart_seconds)
     hours = failures.expected_seconds / 3600
     return Candidate(cluster, layout, step, work / 3600, failures, hours * cluster.devices * cluster.hardware.price_per_device_hour)
 

@@ -106,11 +106,11 @@ class Layout:
 
     def describe(self) -> str:
         """The settings other than their defaults, as `parse_layout` reads them."""
-        shown = [f"{field.name}={_written(value)}" for field in fields(self) if (value := getattr(self, field.name)) != field.default]
+        shown = [f"{field.name}={_text(value)}" for field in fields(self) if (value := getattr(self, field.name)) != field.default]
         return ",".join(shown) or "replicate=1"
 
 
-def _written(value: object) -> str:
+def _text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -151,10 +151,10 @@ def check_layout(layout: Layout, model: ModelCosts, workers: int) -> None:
 
 def refusal(layout: Layout, model: ModelCosts) -> str:
     """Why training of the model would refuse the layout, with a remedy; empty if it would not."""
-    return _refused_degrees(layout, model) or _refused_pipeline(layout, model) or _refused_settings(layout)
+    return _degree_fault(layout, model) or _pipeline_fault(layout, model) or _setting_fault(layout)
 
 
-def _refused_degrees(layout: Layout, model: ModelCosts) -> str:
+def _degree_fault(layout: Layout, model: ModelCosts) -> str:
     if layout.strategy != "sharded" and layout.workers != layout.replicate:
         return f"strategy {layout.strategy} has replicas only; set strategy to sharded, or all degrees but replicate to 1"
     if layout.tensor > 1:
@@ -175,7 +175,7 @@ def _refused_degrees(layout: Layout, model: ModelCosts) -> str:
     return ""
 
 
-def _refused_pipeline(layout: Layout, model: ModelCosts) -> str:
+def _pipeline_fault(layout: Layout, model: ModelCosts) -> str:
     if layout.pipeline == 1:
         return ""
     stages = layout.pipeline * layout.stages_per_worker
@@ -195,7 +195,7 @@ def _refused_pipeline(layout: Layout, model: ModelCosts) -> str:
     return ""
 
 
-def _refused_settings(layout: Layout) -> str:
+def _setting_fault(layout: Layout) -> str:
     if layout.tensor > 1 and layout.compile and not layout.sequence_parallel:
         return f"tensor is {layout.tensor} and compile is true, which training does not combine; set compile to false"
     if layout.tensor > 1 and layout.precision == "fp16":
@@ -217,27 +217,27 @@ def enumerate_layouts(
     """Every layout worth a look that training accepts, with all rows of a worker in one pass: `tensor` within a machine, `pipeline` and
     `context` up to 16, and `shard` over all readers, or over whole machines with replicas between them."""
     if global_batch % workers == 0:
-        yield from _with_checkpointing(Layout(replicate=workers, strategy="ddp", precision=precision), model, global_batch)
+        yield from _enumerate_checkpointing(Layout(replicate=workers, strategy="ddp", precision=precision), model, global_batch)
     for tensor in _divisors(min(workers, devices_per_machine)):
         for pipeline in _divisors(workers // tensor, 16) if workers % tensor == 0 else ():
             for context in _divisors(workers // tensor // pipeline, 16):
                 readers = workers // tensor // pipeline // context
                 if global_batch % readers == 0:
                     base = Layout(tensor=tensor, pipeline=pipeline, context=context, precision=precision)
-                    yield from _with_shards(base, model, readers, devices_per_machine, global_batch)
+                    yield from _enumerate_shards(base, model, readers, devices_per_machine, global_batch)
 
 
-def _with_shards(base: Layout, model: ModelCosts, readers: int, devices_per_machine: int, global_batch: int) -> Iterator[Layout]:
+def _enumerate_shards(base: Layout, model: ModelCosts, readers: int, devices_per_machine: int, global_batch: int) -> Iterator[Layout]:
     """Shards over all readers, over those of one machine, and over two and four machines."""
     machine = max(1, devices_per_machine // (base.tensor * base.pipeline * base.context))
     for shard in sorted({readers, *(size for size in (machine, 2 * machine, 4 * machine) if readers % size == 0 and size < readers)}):
         layout = replace(base, shard=shard, replicate=readers // shard)
         schedules: tuple[Schedule, ...] = get_args(Schedule) if base.pipeline > 1 else ("1F1B",)
         for schedule in schedules:
-            yield from _with_checkpointing(replace(layout, schedule=schedule), model, global_batch)
+            yield from _enumerate_checkpointing(replace(layout, schedule=schedule), model, global_batch)
 
 
-def _with_checkpointing(layout: Layout, model: ModelCosts, global_batch: int) -> Iterator[Layout]:
+def _enumerate_checkpointing(layout: Layout, model: ModelCosts, global_batch: int) -> Iterator[Layout]:
     """With each kind of checkpointing, compiled where training allows it."""
     kinds: tuple[Checkpointing, ...] = ("none", "selective", "full") if layout.strategy == "sharded" else ("none",)
     for checkpointing in kinds:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from pipelines.planning.hardware import BYTES, Hardware
 from pipelines.planning.layouts import Layout
-from pipelines.planning.model_costs import Layer, ModelCosts, in_precision
+from pipelines.planning.model_costs import Layer, ModelCosts, convert_precision
 from pipelines.planning.stages import Share, microbatches_held, worker_shares
 
 OPTIMIZER_BYTES = 8
@@ -47,7 +47,7 @@ def usable_bytes(hardware: Hardware) -> float:
 
 def estimate_memory(model: ModelCosts, layout: Layout) -> MemoryEstimate:
     """The memory of the worker that needs most: in a pipeline, the first holds most microbatches, and the last has the output."""
-    converted = in_precision(model, BYTES[layout.precision])
+    converted = convert_precision(model, BYTES[layout.precision])
     held = microbatches_held(layout)
     shares = worker_shares(converted, layout)
     # Later workers hold fewer microbatches, and the last one's outputs need most beside them.
@@ -59,7 +59,7 @@ def estimate_memory(model: ModelCosts, layout: Layout) -> MemoryEstimate:
 def _worker_memory(share: Share, layout: Layout, held: float) -> MemoryEstimate:
     parameters = share.parameters / layout.tensor
     state = 0.0 if layout.offload else parameters / layout.parameter_shards
-    gathered, gradients = _gathered_bytes(share, layout)
+    gathered, gradients = _parameter_copies(share, layout)
     rows = layout.microbatch / layout.parts / layout.context
     kept = sum(count * _kept_bytes(layer, layout) for layer, count in share.layers) * rows * held
     kept += sum(count * layer.key_value_bytes for layer, count in share.layers) * rows * (layout.context - 1) * held * _keeps_all(layout)
@@ -73,7 +73,7 @@ def _keeps_all(layout: Layout) -> bool:
     return layout.checkpointing != "full" and not layout.ring_attention
 
 
-def _gathered_bytes(share: Share, layout: Layout) -> tuple[float, float]:
+def _parameter_copies(share: Share, layout: Layout) -> tuple[float, float]:
     """Bytes of gathered parameters with buffers of collectives, and of gradients that are not yet summed over workers.
 
     While a block is computed, the next one is gathered, and gradients of a third are summed in fp32."""
@@ -93,7 +93,7 @@ def _kept_bytes(layer: Layer, layout: Layout) -> float:
     kept in 16 bits, as those of others."""
     recomputation = layout.recomputation(layer)
     scores = 0.0 if layout.fused_attention or recomputation == "full" else 2.5 * layer.score_bytes / layout.tensor
-    return layer.activations.kept(recomputation, layout.is_fused(layer)) * layout.division(layer) + scores
+    return layer.activations.kept_bytes(recomputation, layout.is_fused(layer)) * layout.division(layer) + scores
 
 
 def _working_bytes(layer: Layer, layout: Layout) -> float:
@@ -101,7 +101,7 @@ def _working_bytes(layer: Layer, layout: Layout) -> float:
 
     Torch computes the loss of divided logits by an operation for each step, whose results are twice as many."""
     is_fused = layout.is_fused(layer)
-    again = layer.activations.kept("none", is_fused) - layer.activations.kept(layout.recomputation(layer), is_fused)
+    again = layer.activations.kept_bytes("none", is_fused) - layer.activations.kept_bytes(layout.recomputation(layer), is_fused)
     working = layer.fused_working_bytes if is_fused else layer.working_bytes
     if layout.tensor > 1 and layer.role == "output":
         working *= 2

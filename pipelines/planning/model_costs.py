@@ -1,7 +1,7 @@
 """What a model costs: parameters, operations and bytes of each of its layers, per row, whatever the hardware and the layout.
 
 A row is what the dataset calls one: a window of tokens, a picture, a row of a table. Bytes of activations are those of numbers of two
-bytes, and `in_precision` converts them. `transformer` computes these costs by formulas; a measurement of any other model fills the same
+bytes, and `convert_precision` converts them. `transformer` computes these costs by formulas; a measurement of any other model fills the same
 classes."""
 
 from dataclasses import dataclass, replace
@@ -41,7 +41,7 @@ class Activations:
     alternate: float
     full: float
 
-    def kept(self, checkpointing: Checkpointing, is_fused: bool) -> float:
+    def kept_bytes(self, checkpointing: Checkpointing, is_fused: bool) -> float:
         """Bytes per row, with fused kernels or not."""
         return self.compiled if checkpointing == "none" and is_fused else float(getattr(self, checkpointing))
 
@@ -138,7 +138,7 @@ _BYTES = (
 )
 
 
-def in_precision(model: ModelCosts, bytes_per_number: int) -> ModelCosts:
+def convert_precision(model: ModelCosts, bytes_per_number: int) -> ModelCosts:
     """The same model whose activations have numbers of so many bytes."""
     factor = bytes_per_number / 2
     if factor == 1:

@@ -24,7 +24,7 @@ from pipelines.planning.collectives import (
 from pipelines.planning.hardware import BYTES, Hardware
 from pipelines.planning.layouts import Layout
 from pipelines.planning.memory import MemoryEstimate, estimate_memory
-from pipelines.planning.model_costs import Layer, Matmul, ModelCosts, in_precision
+from pipelines.planning.model_costs import Layer, Matmul, ModelCosts, convert_precision
 from pipelines.planning.stages import Share, bubble_seconds, worker_shares
 
 UPDATE_BYTES = 40
@@ -156,7 +156,7 @@ def matmul_seconds(hardware: Hardware, precision: str, rows: float, inputs: floa
 
 def estimate_step(model: ModelCosts, hardware: Hardware, layout: Layout, loader_rows_per_second: float = inf) -> StepEstimate:
     """The estimate of a step of `layout.global_batch` rows. `loader_rows_per_second` is what one worker's loader gives."""
-    converted = in_precision(model, BYTES[layout.precision])
+    converted = convert_precision(model, BYTES[layout.precision])
     machine = _Machine(hardware, layout, network(hardware))
     rows = layout.microbatch / layout.parts
     of_layer = {layer.name: _layer_passes(layer, machine, rows) for layer in converted.layers}
@@ -201,7 +201,7 @@ def _layer_passes(layer: Layer, machine: _Machine, rows: float) -> tuple[_Pass, 
     uses_float8 = layout.float8 and layer.role == "block"
     last_product = matmul_forward = matmul_backward = cast_forward = cast_backward = 0.0
     for product in layer.matmuls:
-        inputs, outputs = _divided(product, layout)
+        inputs, outputs = _worker_part(product, layout)
         positions = part * product.positions
         precision = "fp8" if uses_float8 and product.float8 else layout.precision
         last_product = matmul_seconds(machine.hardware, precision, positions, inputs, outputs)
@@ -218,7 +218,7 @@ def _layer_passes(layer: Layer, machine: _Machine, rows: float) -> tuple[_Pass, 
     launches = (layer.fused_kernels if layout.is_fused(layer) else layer.kernels) * machine.hardware.kernel_seconds
     forward = _at_least(_Pass(matmul_forward, attention, elementwise + cast_forward + merge_forward, sent_forward), launches)
     own = _Pass(matmul_backward, 2.5 * attention, 2 * elementwise + cast_backward + merge_backward, sent_backward)
-    return forward, _at_least(own, 2 * launches).plus(_computed_again(forward, last_product, layer, layout))
+    return forward, _at_least(own, 2 * launches).plus(_recompute(forward, last_product, layer, layout))
 
 
 def _at_least(pass_: _Pass, seconds: float) -> _Pass:
@@ -226,7 +226,7 @@ def _at_least(pass_: _Pass, seconds: float) -> _Pass:
     return replace(pass_, elementwise=pass_.elementwise + max(0.0, seconds - pass_.compute))
 
 
-def _computed_again(forward: _Pass, last_product: float, layer: Layer, layout: Layout) -> _Pass:
+def _recompute(forward: _Pass, last_product: float, layer: Layer, layout: Layout) -> _Pass:
     """What a backward pass computes again of a block. Recomputation stops when all that was not kept is there again, so that the last
     product, and the sum over a tensor group after it, are left out (torch's checkpointing without reentrance, since torch 2.1)."""
     match layout.recomputation(layer):
@@ -240,7 +240,7 @@ def _computed_again(forward: _Pass, last_product: float, layer: Layer, layout: L
     return _Pass()
 
 
-def _divided(product: Matmul, layout: Layout) -> tuple[float, float]:
+def _worker_part(product: Matmul, layout: Layout) -> tuple[float, float]:
     """Inputs and outputs of a worker's part of a product."""
     inputs = product.inputs / (layout.tensor if product.divided_by == "inputs" else 1)
     return inputs, product.outputs / (layout.tensor if product.divided_by == "outputs" else 1)
