@@ -35,7 +35,7 @@ def young_interval(checkpoint_seconds: float, between_failures: float) -> float:
 
 
 def daly_interval(checkpoint_seconds: float, between_failures: float) -> float:
-    """The same by Daly's higher-order estimate (2006, equation 37), which also holds for long checkpoints."""
+    """Daly's higher-order estimate of those seconds (2006, equation 37), which also holds for long checkpoints."""
     if checkpoint_seconds >= 2 * between_failures:
         return between_failures
     ratio = checkpoint_seconds / (2 * between_failures)

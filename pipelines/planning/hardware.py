@@ -83,11 +83,11 @@ class Hardware(_Sheet):
 
     @property
     def automatic_precision(self) -> Literal["bf16", "fp32"]:
-        """What `train.precision: auto` chooses."""
+        """The choice of `train.precision: auto`."""
         return "bf16" if "bf16" in self.peak_flops else "fp32"
 
     def replace_fraction(self, kind: str, fraction: float, source: str) -> "Hardware":
-        """The same hardware with a measured fraction of `kind`: matmul, attention, memory or network."""
+        """This hardware with a measured fraction of `kind`: matmul, attention, memory or network."""
         measured = Fraction(fraction=fraction, basis="measured", source=source)
         return self.model_copy(update={"achieved": self.achieved.model_copy(update={kind: measured})})
 
