@@ -153,7 +153,7 @@ class TestTransformer:
         assert parse_transformer(name).parameters == parameters
 
     def test_the_flops_of_mfu_count_attention(self) -> None:
-        """llm-foundry's formula, 3 * 2 * n * T + 3 * L * 2 * 2 * d * T**2; of its parameters, positions, norms and biases are in no product."""
+        """llm-foundry's formula, 3 * 2 * n * T + 3 * L * 2 * 2 * d * T**2, whose parameters include positions, norms and biases."""
         model = parse_transformer("mpt-7b")
         formula = 3 * 2 * 6_658_859_008 * 2_048 + 3 * 32 * 2 * 2 * 4_096 * 2_048**2
         assert isclose(model.model_flops, formula, rel_tol=2e-3)
@@ -425,8 +425,8 @@ class TestFailures:
 
     def test_llama_3_was_effective_for_more_than_nine_tenths(self) -> None:
         """54 days on 16,384 H100 with 419 unexpected interruptions."""
-        run = estimate_failures(54 * 86_400, H100.devices_hours_between_failures, 16_384, 30, 600)
-        assert 400 < run.failures < 520 and 0.88 < run.effective < 0.98
+        run = estimate_failures(54 * 86_400, H100.devices_hours_between_failures, 16_384, 30)
+        assert 400 < run.failures < 520 and 0.9 < run.effective < 0.98
 
     def test_more_devices_fail_more_often(self) -> None:
         effective = [estimate_failures(1e6, 50_000, devices).effective for devices in (8, 512, 16_384)]
@@ -445,8 +445,9 @@ class TestCandidates:
     JOB = TrainingJob(LLAMA, rows=1e5, global_batch=512)
 
     @pytest.fixture(scope="class")
-    def candidates(self) -> list[PlanCandidate]:
-        return find_candidates(self.JOB, parse_clusters("h100x16,a100x32"))
+    @classmethod
+    def candidates(cls) -> list[PlanCandidate]:
+        return find_candidates(cls.JOB, parse_clusters("h100x16,a100x32"))
 
     def test_all_fit_and_the_fastest_is_first(self, candidates: list[PlanCandidate]) -> None:
         hours = [candidate.expected_hours for candidate in candidates]
@@ -473,7 +474,7 @@ class TestCandidates:
         with pytest.raises(ConfigError, match=r"no candidate costs at most 1: .*; raise the budget, or lower the rows"):
             choose_plans(replace(self.JOB, budget=1), candidates)
         assert choose_plans(replace(self.JOB, budget=1e9), candidates)
-        few = replace(self.JOB, rows=512, budget=1)
+        few = replace(self.JOB, rows=256, budget=1)
         assert choose_plans(few, find_candidates(few, parse_clusters("h100x16")))
 
     def test_a_model_that_fits_nowhere(self) -> None:
