@@ -27,6 +27,8 @@ class TrainingJob:
     """Rows to train on in all, counting each epoch."""
     global_batch: int
     precision: Literal["auto", "fp32", "tf32", "bf16", "fp16"] = "auto"
+    shards: int = 0
+    """`train.shards`, which workers that read rows share evenly; 0 for as many as there are such workers."""
     deadline_hours: float = inf
     budget: float = inf
     loader_rows_per_second: float = inf
@@ -86,6 +88,8 @@ def find_candidates(job: TrainingJob, clusters: Sequence[Cluster]) -> list[PlanC
     for cluster, layout in _layouts(job, clusters):
         available = usable_bytes(cluster.hardware)
         for variant in more_passes(layout, job.model):
+            if variant.accumulation * (job.shards or layout.readers) > job.global_batch:
+                break  # a shard has a row in each pass
             missing = estimate_memory(job.model, variant).total - available
             if missing <= 0:  # the fewer passes, the faster
                 candidates.append(evaluate(job, cluster, variant))
@@ -111,7 +115,8 @@ def _layouts(job: TrainingJob, clusters: Sequence[Cluster]) -> Iterator[tuple[Cl
         machine = cluster.hardware.devices_per_machine
         precision = cluster.hardware.automatic_precision if job.precision == "auto" else job.precision
         for layout in enumerate_layouts(job.model, cluster.devices, machine, job.global_batch, precision):
-            yield cluster, layout
+            if job.shards % layout.readers == 0:
+                yield cluster, layout
 
 
 def choose_plans(job: TrainingJob, candidates: Sequence[PlanCandidate]) -> list[BestPlan]:

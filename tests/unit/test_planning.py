@@ -257,7 +257,7 @@ class TestLayouts:
                     "reduce_every_pass": variant.reduce_every_pass,
                     **({"schedule": variant.schedule, "microbatches": variant.parts} if variant.pipeline > 1 else {}),
                 }
-                changes = {"train.workers": 8, "train.shards": 8, "train.grad_accum_steps": variant.accumulation}
+                changes = {"train.workers": 8, "train.shards": variant.readers, "train.grad_accum_steps": variant.accumulation}
                 changes |= {"train.compile": variant.compile, "train.strategy": strategy if variant.strategy == "sharded" else "ddp"}
                 train = load(CONF / "gpt2.yaml", changes).train
                 assert variant.global_batch == train.global_batch == 512
@@ -488,6 +488,11 @@ class TestCandidates:
         with pytest.raises(ConfigError, match="can be divided over no layout of h100x64; set it to a multiple of the devices"):
             find_candidates(odd, parse_clusters("h100x64"))
         assert find_candidates(replace(odd, global_batch=64), parse_clusters("h100x64"))
+
+    def test_workers_share_the_shards_of_a_config(self) -> None:
+        candidates = find_candidates(replace(self.JOB, shards=8), parse_clusters("h100x16"))
+        assert {candidate.layout.readers for candidate in candidates} == {1, 2, 4, 8}
+        assert all(candidate.layout.accumulation <= 512 // 8 for candidate in candidates)
 
     def test_a_candidate_of_a_layout_of_ones_own(self) -> None:
         (cluster,) = parse_clusters("h100x8")
