@@ -22,6 +22,8 @@ more; Excel, SQLite and others; targets of exports beside ONNX. No room names on
 `init` drafts the first config of a pipeline from its data, `rehearsal` tries it on a sample of them, and `demo` runs a first pipeline.
 `doctor` examines whether a machine can run it. `notebook` takes frames in, and answers with frames.
 
+`planning` predicts a training from plain numbers: its hours, memory and cost, in any layout on any cluster.
+
 `api` and `commands` are the ways in, from Python and from a shell; `command_line` reads a command's arguments, and ends its process.
 `extending` has what parts of one's own import. `errors` is the tree of exceptions, and `ranking` has the areas under curves that metrics,
 pages, gates and drafts share; `runtime` has signals, files, progress, versions, and the insides of libraries.

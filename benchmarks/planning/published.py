@@ -25,7 +25,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 
-from benchmarks.planning.published_runs import NEMO, OURS, PublishedRun, further_runs, measured_runs, nemo_runs, published_runs
+from benchmarks.planning.published_runs import NEMO, OURS, PublishedRun, further_runs, nemo_runs, own_runs, runs_to_predict
 from benchmarks.report import Row, package_versions, save, show
 from pipelines.planning.hardware import Hardware
 from pipelines.planning.step_time import StepEstimate, estimate_step
@@ -46,7 +46,7 @@ def predict(run: PublishedRun, fractions: Fractions) -> StepEstimate:
 
 
 def _hardware(run: PublishedRun, fraction: float) -> Hardware:
-    return run.cluster.hardware.with_fraction("matmul", fraction, "published runs")
+    return run.cluster.hardware.replace_fraction("matmul", fraction, "published runs")
 
 
 def relative_error(run: PublishedRun, fractions: Fractions) -> float:
@@ -112,8 +112,8 @@ def cross_fits(runs: Sequence[PublishedRun]) -> list[Row]:
     rows = []
     for source, target in (("h100", "h100_96gb"), ("h100_96gb", "h100")):
         fraction = fit(run for run in runs if processor(run) == source)[source]
-        others = [run for run in runs if processor(run) == target]
-        rows.append(summary(f"{target}, with {fraction:.3f} of all runs of {source}", others, {target: fraction}))
+        targets = [run for run in runs if processor(run) == target]
+        rows.append(summary(f"{target}, with {fraction:.3f} of all runs of {source}", targets, {target: fraction}))
     return rows
 
 
@@ -135,10 +135,10 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help="of the tenth of the runs to which fractions are fitted")
     parser.add_argument("--save", action="store_true", help="to benchmarks/results")
     arguments = parser.parse_args()
-    runs, further = published_runs(), further_runs()
+    runs, further = runs_to_predict(), further_runs()
     fitted = [*tenth(runs, arguments.seed), *tenth([run for run in further if processor(run) == "a100"], arguments.seed)]
     fractions = fit(fitted)
-    groups = {"published": runs, "further": further, NEMO: nemo_runs(), OURS: measured_runs()}
+    groups = {"published": runs, "further": further, NEMO: nemo_runs(), OURS: own_runs()}
     tables: dict[str, list[Row]] = {title: rows_of_table(group, fractions, fitted) for title, group in groups.items()}
     tables["fraction of the peak"] = [{"processor": name, "fraction": round(value, 3)} for name, value in fractions.items()]
     tables["summary"] = [

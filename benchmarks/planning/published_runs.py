@@ -13,7 +13,7 @@ What a page leaves open is set once for all of its runs, and said here:
 from dataclasses import dataclass
 
 from pipelines.planning.hardware import Cluster, parse_clusters
-from pipelines.planning.layouts import Layout, check_layout, parse_layout
+from pipelines.planning.layouts import ParallelLayout, check_layout, parse_layout
 from pipelines.planning.model_costs import ModelCosts
 from pipelines.planning.transformer import parse_transformer
 
@@ -30,7 +30,7 @@ class PublishedRun:
 
     model: ModelCosts
     cluster: Cluster
-    layout: Layout
+    layout: ParallelLayout
     tokens_per_second: float
     memory_gib: float | None
     source: str
@@ -163,7 +163,7 @@ MEASURED_RUNS = (
 )
 
 
-def published_runs() -> list[PublishedRun]:
+def runs_to_predict() -> list[PublishedRun]:
     """The runs that the planner is held to: of llm-foundry with windows of 2,048 tokens on H100, and of torchtitan."""
     return [*_foundry_runs(FOUNDRY_RUNS), *(_run(*values, TITAN) for values in TITAN_RUNS)]
 
@@ -174,7 +174,7 @@ def further_runs() -> list[PublishedRun]:
     return [*_foundry_runs(FURTHER_FOUNDRY_RUNS), *titan, *(_run(*values, TRAINY) for values in TRAINY_RUNS)]
 
 
-def measured_runs() -> list[PublishedRun]:
+def own_runs() -> list[PublishedRun]:
     """Runs of conf/gpt2.yaml on one GPU."""
     return [_run(*values, OURS) for values in MEASURED_RUNS]
 

@@ -6,9 +6,9 @@ from math import inf
 from typing import Literal
 
 from pipelines.errors import ConfigError
-from pipelines.planning.failures import FailureEstimate, with_failures
+from pipelines.planning.failures import FailureEstimate, estimate_failures
 from pipelines.planning.hardware import Cluster
-from pipelines.planning.layouts import Layout, enumerate_layouts, more_passes
+from pipelines.planning.layouts import ParallelLayout, enumerate_layouts, more_passes
 from pipelines.planning.memory import estimate_memory, usable_bytes
 from pipelines.planning.model_costs import ModelCosts
 from pipelines.planning.step_time import StepEstimate, estimate_step
@@ -19,14 +19,16 @@ CHECKPOINT_BYTES_PER_SECOND = 1e9
 
 
 @dataclass(frozen=True)
-class Job:
-    """What is to be trained."""
+class TrainingJob:
+    """A training to plan."""
 
     model: ModelCosts
     rows: float
     """Rows to train on in all, counting each epoch."""
     global_batch: int
     precision: Literal["auto", "fp32", "tf32", "bf16", "fp16"] = "auto"
+    shards: int = 0
+    """`train.shards`, which workers that read rows share evenly; 0 for as many as there are such workers."""
     deadline_hours: float = inf
     budget: float = inf
     loader_rows_per_second: float = inf
@@ -39,11 +41,11 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Candidate:
+class PlanCandidate:
     """A layout on a cluster. `cost` is in the currency of the prices, and includes what failures cost."""
 
     cluster: Cluster
-    layout: Layout
+    layout: ParallelLayout
     step: StepEstimate
     hours: float
     """Without failures."""
@@ -61,31 +63,33 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Choice:
+class BestPlan:
     """The best candidate of a kind, and why, in a sentence."""
 
     kind: Kind
-    candidate: Candidate
+    candidate: PlanCandidate
     reason: str
 
 
-def evaluate(job: Job, cluster: Cluster, layout: Layout) -> Candidate:
+def evaluate(job: TrainingJob, cluster: Cluster, layout: ParallelLayout) -> PlanCandidate:
     """The candidate of a layout on a cluster."""
     step = estimate_step(job.model, cluster.hardware, layout, job.loader_rows_per_second)
     work = job.steps * step.step_seconds
     checkpoint = 12 * job.model.parameters / (CHECKPOINT_BYTES_PER_SECOND * cluster.machines)
-    failures = with_failures(work, cluster.hardware.devices_hours_between_failures, cluster.devices, checkpoint, job.restart_seconds)
+    failures = estimate_failures(work, cluster.hardware.devices_hours_between_failures, cluster.devices, checkpoint, job.restart_seconds)
     hours = failures.expected_seconds / 3600
-    return Candidate(cluster, layout, step, work / 3600, failures, hours * cluster.devices * cluster.hardware.price_per_device_hour)
+    return PlanCandidate(cluster, layout, step, work / 3600, failures, hours * cluster.devices * cluster.hardware.price_per_device_hour)
 
 
-def find_candidates(job: Job, clusters: Sequence[Cluster]) -> list[Candidate]:
+def find_candidates(job: TrainingJob, clusters: Sequence[Cluster]) -> list[PlanCandidate]:
     """All layouts that fit into memory, each in the fewest passes with which it does, the fastest first. Raises ConfigError if there is
     none, with the one that comes nearest."""
     candidates, nearest = [], None
     for cluster, layout in _layouts(job, clusters):
         available = usable_bytes(cluster.hardware)
         for variant in more_passes(layout, job.model):
+            if variant.accumulation * (job.shards or layout.readers) > job.global_batch:
+                break  # a shard has a row in each pass
             missing = estimate_memory(job.model, variant).total - available
             if missing <= 0:  # the fewer passes, the faster
                 candidates.append(evaluate(job, cluster, variant))
@@ -106,22 +110,23 @@ def find_candidates(job: Job, clusters: Sequence[Cluster]) -> list[Candidate]:
     )
 
 
-def _layouts(job: Job, clusters: Sequence[Cluster]) -> Iterator[tuple[Cluster, Layout]]:
+def _layouts(job: TrainingJob, clusters: Sequence[Cluster]) -> Iterator[tuple[Cluster, ParallelLayout]]:
     for cluster in clusters:
         machine = cluster.hardware.devices_per_machine
         precision = cluster.hardware.automatic_precision if job.precision == "auto" else job.precision
         for layout in enumerate_layouts(job.model, cluster.devices, machine, job.global_batch, precision):
-            yield cluster, layout
+            if job.shards % layout.readers == 0:
+                yield cluster, layout
 
 
-def choose(job: Job, candidates: Sequence[Candidate]) -> list[Choice]:
+def choose_plans(job: TrainingJob, candidates: Sequence[PlanCandidate]) -> list[BestPlan]:
     """The best candidates: the fastest, the cheapest, and those within the deadline and the budget. Raises ConfigError if none is within
     one of them, with the one that comes nearest."""
     fastest = min(candidates, key=lambda candidate: candidate.expected_hours)
     cheapest = min(candidates, key=lambda candidate: (candidate.cost, candidate.expected_hours))
     choices = [
-        Choice("fastest", fastest, f"No other is faster; {fastest.step.limit} limits it."),
-        Choice(
+        BestPlan("fastest", fastest, f"No other is faster; {fastest.step.limit} limits it."),
+        BestPlan(
             "cheapest", cheapest, f"No other costs less; it takes {cheapest.expected_hours / fastest.expected_hours:.1f} times as long."
         ),
     ]
@@ -134,7 +139,7 @@ def choose(job: Job, candidates: Sequence[Candidate]) -> list[Choice]:
             )
         best = min(in_time, key=lambda candidate: (candidate.cost, candidate.expected_hours))
         reason = f"Of {len(in_time)} that end within {job.deadline_hours:g} hours, it costs least."
-        choices.append(Choice("cheapest within the deadline", best, reason))
+        choices.append(BestPlan("cheapest within the deadline", best, reason))
     if job.budget < inf:
         affordable = [candidate for candidate in candidates if candidate.cost <= job.budget]
         if not affordable:
@@ -144,9 +149,9 @@ def choose(job: Job, candidates: Sequence[Candidate]) -> list[Choice]:
             )
         best = min(affordable, key=lambda candidate: candidate.expected_hours)
         reason = f"Of {len(affordable)} that cost at most {job.budget:g}, it is the fastest."
-        choices.append(Choice("fastest within the budget", best, reason))
+        choices.append(BestPlan("fastest within the budget", best, reason))
     return choices
 
 
-def _summary(candidate: Candidate) -> str:
+def _summary(candidate: PlanCandidate) -> str:
     return f"{candidate.cluster.name} with {candidate.layout.describe()}"

@@ -14,7 +14,7 @@ from pipelines.planning.hardware import Hardware
 
 
 @dataclass(frozen=True)
-class Group:
+class DeviceGroup:
     """Devices that communicate: how many, and how many of them share a machine."""
 
     size: int
@@ -46,16 +46,16 @@ def network(hardware: Hardware) -> Network:
     )
 
 
-def group(dimensions: tuple[tuple[int, int], ...], devices_per_machine: int) -> Group:
+def group(dimensions: tuple[tuple[int, int], ...], devices_per_machine: int) -> DeviceGroup:
     """The group over dimensions of a mesh, each a (size, stride) in ranks; consecutive ranks share a machine."""
     size, per_machine = 1, 1
     for length, stride in sorted(dimensions, key=lambda dimension: dimension[1]):
         size *= length
         per_machine *= min(length, max(1, devices_per_machine // stride))
-    return Group(size, per_machine)
+    return DeviceGroup(size, per_machine)
 
 
-def ring_bandwidth(members: Group, links: Network) -> float:
+def ring_bandwidth(members: DeviceGroup, links: Network) -> float:
     """Bytes/s through each device of a ring."""
     if members.machines == 1:
         return links.link_bytes_per_second
@@ -63,26 +63,26 @@ def ring_bandwidth(members: Group, links: Network) -> float:
     return cards if members.per_machine == 1 else min(links.link_bytes_per_second, cards)
 
 
-def _ring_latency(members: Group, links: Network) -> float:
+def _ring_latency(members: DeviceGroup, links: Network) -> float:
     """Seconds of the messages of one way around a ring, which is as many hops as members, but one."""
     between = members.machines if members.machines > 1 else 0
     hops = members.size - 1
     return min(between, hops) * links.network_latency_seconds + max(0, hops - between) * links.link_latency_seconds
 
 
-def all_gather_seconds(total_bytes: float, members: Group, links: Network) -> float:
+def all_gather_seconds(total_bytes: float, members: DeviceGroup, links: Network) -> float:
     """Seconds until every member has all parts, `total_bytes` together: each receives (n - 1) / n of them."""
     if members.size == 1:
         return 0.0
     return total_bytes * (members.size - 1) / members.size / ring_bandwidth(members, links) + _ring_latency(members, links)
 
 
-def reduce_scatter_seconds(total_bytes: float, members: Group, links: Network) -> float:
+def reduce_scatter_seconds(total_bytes: float, members: DeviceGroup, links: Network) -> float:
     """Seconds until every member has its part of the sum of `total_bytes`: those of an all-gather, in the other direction."""
     return all_gather_seconds(total_bytes, members, links)
 
 
-def all_reduce_seconds(total_bytes: float, members: Group, links: Network) -> float:
+def all_reduce_seconds(total_bytes: float, members: DeviceGroup, links: Network) -> float:
     """Seconds until every member has the sum of `total_bytes`: a ring's 2 (n - 1) / n of the bytes, or a tree's two ways through its
     levels, whichever is faster."""
     if members.size == 1:
@@ -93,7 +93,7 @@ def all_reduce_seconds(total_bytes: float, members: Group, links: Network) -> fl
     return min(ring, 2 * total_bytes / ring_bandwidth(members, links) + latency)
 
 
-def all_to_all_seconds(total_bytes: float, members: Group, links: Network) -> float:
+def all_to_all_seconds(total_bytes: float, members: DeviceGroup, links: Network) -> float:
     """Seconds until every member has sent a part of its `total_bytes` to each other member."""
     if members.size == 1:
         return 0.0

@@ -35,14 +35,14 @@ def young_interval(checkpoint_seconds: float, between_failures: float) -> float:
 
 
 def daly_interval(checkpoint_seconds: float, between_failures: float) -> float:
-    """The same by Daly's higher-order estimate (2006, equation 37), which also holds for long checkpoints."""
+    """Daly's higher-order estimate of those seconds (2006, equation 37), which also holds for long checkpoints."""
     if checkpoint_seconds >= 2 * between_failures:
         return between_failures
     ratio = checkpoint_seconds / (2 * between_failures)
     return sqrt(2 * checkpoint_seconds * between_failures) * (1 + sqrt(ratio) / 3 + ratio / 9) - checkpoint_seconds
 
 
-def expected_seconds(
+def completion_seconds(
     work_seconds: float, interval: float, checkpoint_seconds: float, restart_seconds: float, between_failures: float
 ) -> float:
     """Expected seconds of work with a checkpoint after each interval and exponentially distributed failures, which may also hit checkpoints
@@ -55,7 +55,7 @@ def expected_seconds(
     return between_failures * exp(restart_seconds / between_failures) * expm1(exponent) * work_seconds / interval
 
 
-def with_failures(
+def estimate_failures(
     work_seconds: float, device_hours: float, devices: int, checkpoint_seconds: float = 10.0, restart_seconds: float = 300.0
 ) -> FailureEstimate:
     """The estimate with the best time between checkpoints. `checkpoint_seconds` are those in which training waits, and `restart_seconds`
@@ -67,7 +67,7 @@ def with_failures(
         )
     between = failure_seconds(device_hours, devices)
     interval = min(daly_interval(checkpoint_seconds, between), work_seconds)
-    seconds = expected_seconds(work_seconds, interval, checkpoint_seconds, restart_seconds, between)
+    seconds = completion_seconds(work_seconds, interval, checkpoint_seconds, restart_seconds, between)
     return FailureEstimate(work_seconds, seconds, seconds / between, interval)
 
 

@@ -83,11 +83,11 @@ class Hardware(_Sheet):
 
     @property
     def automatic_precision(self) -> Literal["bf16", "fp32"]:
-        """What `train.precision: auto` chooses."""
+        """The choice of `train.precision: auto`."""
         return "bf16" if "bf16" in self.peak_flops else "fp32"
 
-    def with_fraction(self, kind: str, fraction: float, source: str) -> "Hardware":
-        """The same hardware with a measured fraction of `kind`: matmul, attention, memory or network."""
+    def replace_fraction(self, kind: str, fraction: float, source: str) -> "Hardware":
+        """This hardware with a measured fraction of `kind`: matmul, attention, memory or network."""
         measured = Fraction(fraction=fraction, basis="measured", source=source)
         return self.model_copy(update={"achieved": self.achieved.model_copy(update={kind: measured})})
 
@@ -119,7 +119,7 @@ def read_hardware(name: str, folder: Path = FOLDER) -> Hardware:
         near = get_close_matches(name, names, n=3, cutoff=0.4) or names
         raise ConfigError(f"hardware {name!r} has no data sheet in {folder}; choose {' or '.join(near)}, or add {name}.yaml")
     try:
-        return Hardware(name=name, **yaml.safe_load((folder / f"{name}.yaml").read_text()))
+        return Hardware(name=name, **yaml.safe_load((folder / f"{name}.yaml").read_text(encoding="utf-8")))
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(map(str, first["loc"]))

@@ -8,7 +8,7 @@ from math import prod
 from typing import Literal, get_args, get_type_hints
 
 from pipelines.errors import ConfigError
-from pipelines.planning.collectives import Group, group
+from pipelines.planning.collectives import DeviceGroup, group
 from pipelines.planning.model_costs import Checkpointing, Layer, ModelCosts
 
 Schedule = Literal["1F1B", "Interleaved1F1B", "InterleavedZeroBubble", "ZBVZeroBubble"]
@@ -17,7 +17,7 @@ DEGREES = ("replicate", "shard", "pipeline", "context", "tensor")
 
 
 @dataclass(frozen=True)
-class Layout:
+class ParallelLayout:
     """Degrees, whose product is the number of workers, and what else decides a step's time and memory."""
 
     replicate: int = 1
@@ -91,7 +91,7 @@ class Layout:
         return self.compile and (layer.role != "output" or self.strategy == "ddp" or self.compile_loss)
 
     def recomputation(self, layer: Layer) -> Checkpointing:
-        """What is computed again of a layer: nothing outside of blocks."""
+        """How much of a layer is computed again: nothing outside of blocks."""
         return self.checkpointing if layer.role == "block" else "none"
 
     def division(self, layer: Layer) -> float:
@@ -99,25 +99,25 @@ class Layout:
         undivided = 0.0 if self.sequence_parallel else layer.undivided
         return undivided + (1 - undivided) / self.tensor
 
-    def group(self, devices_per_machine: int, *degrees: str) -> Group:
+    def group(self, devices_per_machine: int, *degrees: str) -> DeviceGroup:
         """The workers that differ in these degrees only."""
         strides = {degree: prod(getattr(self, faster) for faster in DEGREES[place + 1 :]) for place, degree in enumerate(DEGREES)}
         return group(tuple((getattr(self, degree), strides[degree]) for degree in degrees), devices_per_machine)
 
     def describe(self) -> str:
         """The settings other than their defaults, as `parse_layout` reads them."""
-        shown = [f"{field.name}={_written(value)}" for field in fields(self) if (value := getattr(self, field.name)) != field.default]
-        return ",".join(shown) or "replicate=1"
+        settings = [f"{field.name}={_text(value)}" for field in fields(self) if (value := getattr(self, field.name)) != field.default]
+        return ",".join(settings) or "replicate=1"
 
 
-def _written(value: object) -> str:
+def _text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def parse_layout(text: str, **further: int) -> Layout:
+def parse_layout(text: str, **further: int) -> ParallelLayout:
     """The layout of `replicate=1,shard=8,…`. Raises ConfigError for an unknown setting, or a value that it does not take."""
-    hints = get_type_hints(Layout)
-    names = [field.name for field in fields(Layout)]
+    hints = get_type_hints(ParallelLayout)
+    names = [field.name for field in fields(ParallelLayout)]
     values: dict[str, object] = dict(further)
     for item in text.split(","):
         name, _, value = item.strip().partition("=")
@@ -125,7 +125,7 @@ def parse_layout(text: str, **further: int) -> Layout:
             near = get_close_matches(name, names, n=1, cutoff=0.4) or names
             raise ConfigError(f"layout: {name!r} is no setting of one; choose {' or '.join(near)}")
         values[name] = _parse_value(name, value, hints[name])
-    return Layout(**values)  # type: ignore[arg-type]
+    return ParallelLayout(**values)  # type: ignore[arg-type]
 
 
 def _parse_value(name: str, value: str, hint: object) -> object:
@@ -139,22 +139,22 @@ def _parse_value(name: str, value: str, hint: object) -> object:
     raise ConfigError(f"layout: {name} is {value!r}; set it to {allowed}")
 
 
-def check_layout(layout: Layout, model: ModelCosts, workers: int) -> None:
+def check_layout(layout: ParallelLayout, model: ModelCosts, workers: int) -> None:
     """Raise ConfigError for a layout that does not make up the workers, or that training of this model would refuse."""
     if layout.workers != workers:
         degrees = " * ".join(f"{name} {getattr(layout, name)}" for name in DEGREES)
         raise ConfigError(f"layout: {degrees} is {layout.workers} workers, but there are {workers}; set shard to make up {workers}")
-    reason = refusal(layout, model)
+    reason = layout_fault(layout, model)
     if reason:
         raise ConfigError(f"layout: {reason}")
 
 
-def refusal(layout: Layout, model: ModelCosts) -> str:
+def layout_fault(layout: ParallelLayout, model: ModelCosts) -> str:
     """Why training of the model would refuse the layout, with a remedy; empty if it would not."""
-    return _refused_degrees(layout, model) or _refused_pipeline(layout, model) or _refused_settings(layout)
+    return _degree_fault(layout, model) or _pipeline_fault(layout, model) or _setting_fault(layout)
 
 
-def _refused_degrees(layout: Layout, model: ModelCosts) -> str:
+def _degree_fault(layout: ParallelLayout, model: ModelCosts) -> str:
     if layout.strategy != "sharded" and layout.workers != layout.replicate:
         return f"strategy {layout.strategy} has replicas only; set strategy to sharded, or all degrees but replicate to 1"
     if layout.tensor > 1:
@@ -175,7 +175,7 @@ def _refused_degrees(layout: Layout, model: ModelCosts) -> str:
     return ""
 
 
-def _refused_pipeline(layout: Layout, model: ModelCosts) -> str:
+def _pipeline_fault(layout: ParallelLayout, model: ModelCosts) -> str:
     if layout.pipeline == 1:
         return ""
     stages = layout.pipeline * layout.stages_per_worker
@@ -195,7 +195,7 @@ def _refused_pipeline(layout: Layout, model: ModelCosts) -> str:
     return ""
 
 
-def _refused_settings(layout: Layout) -> str:
+def _setting_fault(layout: ParallelLayout) -> str:
     if layout.tensor > 1 and layout.compile and not layout.sequence_parallel:
         return f"tensor is {layout.tensor} and compile is true, which training does not combine; set compile to false"
     if layout.tensor > 1 and layout.precision == "fp16":
@@ -213,42 +213,44 @@ def enumerate_layouts(
     devices_per_machine: int,
     global_batch: int,
     precision: Literal["fp32", "tf32", "bf16", "fp16"] = "bf16",
-) -> Iterator[Layout]:
+) -> Iterator[ParallelLayout]:
     """Every layout worth a look that training accepts, with all rows of a worker in one pass: `tensor` within a machine, `pipeline` and
     `context` up to 16, and `shard` over all readers, or over whole machines with replicas between them."""
     if global_batch % workers == 0:
-        yield from _with_checkpointing(Layout(replicate=workers, strategy="ddp", precision=precision), model, global_batch)
+        yield from _enumerate_checkpointing(ParallelLayout(replicate=workers, strategy="ddp", precision=precision), model, global_batch)
     for tensor in _divisors(min(workers, devices_per_machine)):
         for pipeline in _divisors(workers // tensor, 16) if workers % tensor == 0 else ():
             for context in _divisors(workers // tensor // pipeline, 16):
                 readers = workers // tensor // pipeline // context
                 if global_batch % readers == 0:
-                    base = Layout(tensor=tensor, pipeline=pipeline, context=context, precision=precision)
-                    yield from _with_shards(base, model, readers, devices_per_machine, global_batch)
+                    base = ParallelLayout(tensor=tensor, pipeline=pipeline, context=context, precision=precision)
+                    yield from _enumerate_shards(base, model, readers, devices_per_machine, global_batch)
 
 
-def _with_shards(base: Layout, model: ModelCosts, readers: int, devices_per_machine: int, global_batch: int) -> Iterator[Layout]:
+def _enumerate_shards(
+    base: ParallelLayout, model: ModelCosts, readers: int, devices_per_machine: int, global_batch: int
+) -> Iterator[ParallelLayout]:
     """Shards over all readers, over those of one machine, and over two and four machines."""
     machine = max(1, devices_per_machine // (base.tensor * base.pipeline * base.context))
     for shard in sorted({readers, *(size for size in (machine, 2 * machine, 4 * machine) if readers % size == 0 and size < readers)}):
         layout = replace(base, shard=shard, replicate=readers // shard)
         schedules: tuple[Schedule, ...] = get_args(Schedule) if base.pipeline > 1 else ("1F1B",)
         for schedule in schedules:
-            yield from _with_checkpointing(replace(layout, schedule=schedule), model, global_batch)
+            yield from _enumerate_checkpointing(replace(layout, schedule=schedule), model, global_batch)
 
 
-def _with_checkpointing(layout: Layout, model: ModelCosts, global_batch: int) -> Iterator[Layout]:
+def _enumerate_checkpointing(layout: ParallelLayout, model: ModelCosts, global_batch: int) -> Iterator[ParallelLayout]:
     """With each kind of checkpointing, compiled where training allows it."""
     kinds: tuple[Checkpointing, ...] = ("none", "selective", "full") if layout.strategy == "sharded" else ("none",)
     for checkpointing in kinds:
         for compiles in (True, False):
             candidate = replace(layout, microbatch=global_batch // layout.readers, checkpointing=checkpointing, compile=compiles)
-            if not refusal(candidate, model):
+            if not layout_fault(candidate, model):
                 yield candidate
                 break
 
 
-def more_passes(layout: Layout, model: ModelCosts) -> Iterator[Layout]:
+def more_passes(layout: ParallelLayout, model: ModelCosts) -> Iterator[ParallelLayout]:
     """The layout, and the same step in 2, 4, 8, … passes of fewer rows."""
     accumulation = 1
     while layout.microbatch % accumulation == 0:
@@ -258,7 +260,7 @@ def more_passes(layout: Layout, model: ModelCosts) -> Iterator[Layout]:
             accumulation=accumulation,
             reduce_every_pass=layout.strategy == "sharded" and layout.pipeline == 1 and accumulation > 1,
         )
-        if not refusal(candidate, model):
+        if not layout_fault(candidate, model):
             yield candidate
         accumulation *= 2
 

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 
 from pipelines.planning.hardware import BYTES, Hardware
-from pipelines.planning.layouts import Layout
-from pipelines.planning.model_costs import Layer, ModelCosts, in_precision
-from pipelines.planning.stages import Share, microbatches_held, worker_shares
+from pipelines.planning.layouts import ParallelLayout
+from pipelines.planning.model_costs import Layer, ModelCosts, convert_precision
+from pipelines.planning.stages import WorkerLayers, microbatches_held, worker_shares
 
 OPTIMIZER_BYTES = 8
 """Of AdamW, per parameter: two moments in fp32."""
@@ -45,35 +45,32 @@ def usable_bytes(hardware: Hardware) -> float:
     return hardware.memory_bytes - min(CONTEXT_BYTES, hardware.memory_bytes / 20)
 
 
-def estimate_memory(model: ModelCosts, layout: Layout) -> MemoryEstimate:
+def estimate_memory(model: ModelCosts, layout: ParallelLayout) -> MemoryEstimate:
     """The memory of the worker that needs most: in a pipeline, the first holds most microbatches, and the last has the output."""
-    converted = in_precision(model, BYTES[layout.precision])
-    held = microbatches_held(layout)
+    converted = convert_precision(model, BYTES[layout.precision])
+    in_flight = microbatches_held(layout)
     shares = worker_shares(converted, layout)
     # Later workers hold fewer microbatches, and the last one's outputs need most beside them.
-    last = max(1.0, held - layout.pipeline + 1)
-    estimates = [_worker_memory(share, layout, last if share is shares[-1] and len(shares) > 1 else held) for share in shares]
+    last = max(1.0, in_flight - layout.pipeline + 1)
+    estimates = [_worker_memory(share, layout, last if share is shares[-1] and len(shares) > 1 else in_flight) for share in shares]
     return max(estimates, key=lambda estimate: estimate.total)
 
 
-def _worker_memory(share: Share, layout: Layout, held: float) -> MemoryEstimate:
+def _worker_memory(share: WorkerLayers, layout: ParallelLayout, in_flight: float) -> MemoryEstimate:
     parameters = share.parameters / layout.tensor
     state = 0.0 if layout.offload else parameters / layout.parameter_shards
-    gathered, gradients = _gathered_bytes(share, layout)
+    gathered, gradients = _parameter_copies(share, layout)
     rows = layout.microbatch / layout.parts / layout.context
-    kept = sum(count * _kept_bytes(layer, layout) for layer, count in share.layers) * rows * held
-    kept += sum(count * layer.key_value_bytes for layer, count in share.layers) * rows * (layout.context - 1) * held * _keeps_all(layout)
+    activations = sum(count * _kept_bytes(layer, layout) for layer, count in share.layers) * rows * in_flight
+    if layout.checkpointing != "full" and not layout.ring_attention:  # keys and values of the other workers' positions are kept too
+        key_values = sum(count * layer.key_value_bytes for layer, count in share.layers) / layout.tensor
+        activations += key_values * rows * (layout.context - 1) * in_flight
     working = max(_working_bytes(layer, layout) for layer, _ in share.layers) * rows
-    fragments = FRAGMENTS * (kept + working + gathered)
-    return MemoryEstimate(4 * state, 4 * state + gradients, OPTIMIZER_BYTES * state, gathered, kept, working, fragments)
+    fragments = FRAGMENTS * (activations + working + gathered)
+    return MemoryEstimate(4 * state, 4 * state + gradients, OPTIMIZER_BYTES * state, gathered, activations, working, fragments)
 
 
-def _keeps_all(layout: Layout) -> bool:
-    """Whether keys and values of all positions are kept, or gathered again."""
-    return layout.checkpointing != "full" and not layout.ring_attention
-
-
-def _gathered_bytes(share: Share, layout: Layout) -> tuple[float, float]:
+def _parameter_copies(share: WorkerLayers, layout: ParallelLayout) -> tuple[float, float]:
     """Bytes of gathered parameters with buffers of collectives, and of gradients that are not yet summed over workers.
 
     While a block is computed, the next one is gathered, and gradients of a third are summed in fp32."""
@@ -88,22 +85,22 @@ def _gathered_bytes(share: Share, layout: Layout) -> tuple[float, float]:
     return gathered, 4 * parameters if sums_late else 0.0
 
 
-def _kept_bytes(layer: Layer, layout: Layout) -> float:
+def _kept_bytes(layer: Layer, layout: ParallelLayout) -> float:
     """Per row. Attention in several kernels keeps probabilities, the same after dropout, and its mask. The input of a float8 product is
     kept in 16 bits, as those of others."""
     recomputation = layout.recomputation(layer)
     scores = 0.0 if layout.fused_attention or recomputation == "full" else 2.5 * layer.score_bytes / layout.tensor
-    return layer.activations.kept(recomputation, layout.is_fused(layer)) * layout.division(layer) + scores
+    return layer.activations.kept_bytes(recomputation, layout.is_fused(layer)) * layout.division(layer) + scores
 
 
-def _working_bytes(layer: Layer, layout: Layout) -> float:
+def _working_bytes(layer: Layer, layout: ParallelLayout) -> float:
     """Per row: temporary gradients, what is computed again of the layer, and, in a tensor group, a layer's gathered inputs.
 
     Torch computes the loss of divided logits by an operation for each step, whose results are twice as many."""
     is_fused = layout.is_fused(layer)
-    again = layer.activations.kept("none", is_fused) - layer.activations.kept(layout.recomputation(layer), is_fused)
+    recomputed = layer.activations.kept_bytes("none", is_fused) - layer.activations.kept_bytes(layout.recomputation(layer), is_fused)
     working = layer.fused_working_bytes if is_fused else layer.working_bytes
     if layout.tensor > 1 and layer.role == "output":
         working *= 2
     gathered = 2 * layer.output_bytes if layout.sequence_parallel and layout.tensor > 1 else 0.0
-    return (working + max(0.0, again)) * layout.division(layer) + gathered
+    return (working + max(0.0, recomputed)) * layout.division(layer) + gathered

@@ -1,8 +1,8 @@
-"""What a model costs: parameters, operations and bytes of each of its layers, per row, whatever the hardware and the layout.
+"""The costs of a model: parameters, operations and bytes of each of its layers, per row, whatever the hardware and the layout.
 
 A row is what the dataset calls one: a window of tokens, a picture, a row of a table. Bytes of activations are those of numbers of two
-bytes, and `in_precision` converts them. `transformer` computes these costs by formulas; a measurement of any other model fills the same
-classes."""
+bytes, and `convert_precision` converts them. `transformer` computes these costs by formulas; a measurement of any other model fills the
+same classes."""
 
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -41,7 +41,7 @@ class Activations:
     alternate: float
     full: float
 
-    def kept(self, checkpointing: Checkpointing, is_fused: bool) -> float:
+    def kept_bytes(self, checkpointing: Checkpointing, is_fused: bool) -> float:
         """Bytes per row, with fused kernels or not."""
         return self.compiled if checkpointing == "none" and is_fused else float(getattr(self, checkpointing))
 
@@ -138,13 +138,13 @@ _BYTES = (
 )
 
 
-def in_precision(model: ModelCosts, bytes_per_number: int) -> ModelCosts:
-    """The same model whose activations have numbers of so many bytes."""
+def convert_precision(model: ModelCosts, bytes_per_number: int) -> ModelCosts:
+    """The model with activations of so many bytes per number."""
     factor = bytes_per_number / 2
     if factor == 1:
         return model
     layers = []
     for layer in model.layers:
-        kept = Activations(*(factor * getattr(layer.activations, name) for name in Activations.__dataclass_fields__))
-        layers.append(replace(layer, activations=kept, **{name: factor * getattr(layer, name) for name in _BYTES}))
+        activations = Activations(*(factor * getattr(layer.activations, name) for name in Activations.__dataclass_fields__))
+        layers.append(replace(layer, activations=activations, **{name: factor * getattr(layer, name) for name in _BYTES}))
     return replace(model, layers=tuple(layers))

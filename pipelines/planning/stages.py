@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass
 
-from pipelines.planning.layouts import Layout, Schedule
+from pipelines.planning.layouts import ParallelLayout, Schedule
 from pipelines.planning.model_costs import Layer, ModelCosts
 
 
 @dataclass(frozen=True)
-class Share:
+class WorkerLayers:
     """Layers of a worker: kinds of layers, and how many of each."""
 
     layers: tuple[tuple[Layer, int], ...]
@@ -22,26 +22,26 @@ class Share:
         return max(layer.parameters for layer, _ in self.layers)
 
 
-def worker_shares(model: ModelCosts, layout: Layout) -> tuple[Share, ...]:
+def worker_shares(model: ModelCosts, layout: ParallelLayout) -> tuple[WorkerLayers, ...]:
     """The layers of each worker of a pipeline, without repetitions of equal ones, or all layers.
 
     Stages have equally many blocks, or earlier ones have one more. The first has the input, the last the output; with ZBV both are on the
     first worker."""
     count = layout.pipeline * layout.stages_per_worker
     if count == 1:
-        return (Share(tuple((layer, layer.count) for layer in model.layers)),)
+        return (WorkerLayers(tuple((layer, layer.count) for layer in model.layers)),)
     sizes = [model.blocks // count + (stage < model.blocks % count) for stage in range(count)]
     stages_of_worker: list[list[int]] = [[] for _ in range(layout.pipeline)]
     for stage in range(count):
         is_on_way_back = layout.schedule == "ZBVZeroBubble" and stage >= layout.pipeline
         stages_of_worker[count - 1 - stage if is_on_way_back else stage % layout.pipeline].append(stage)
-    shares: dict[tuple[int, ...], Share] = {}
+    shares: dict[tuple[int, ...], WorkerLayers] = {}
     for stages in stages_of_worker:
         counts = [0] * len(model.layers)
         for stage in stages:
             _count_layers(counts, model, sum(sizes[:stage]), sizes[stage], stage == 0, stage == count - 1)
         layers = tuple((layer, number) for layer, number in zip(model.layers, counts, strict=True) if number)
-        shares.setdefault(tuple(counts), Share(layers))
+        shares.setdefault(tuple(counts), WorkerLayers(layers))
     return tuple(shares.values())
 
 
@@ -72,7 +72,7 @@ def bubble_seconds(schedule: Schedule, workers: int, forward: float, backward: f
     return (workers - 1) * waits[schedule]
 
 
-def microbatches_held(layout: Layout) -> float:
+def microbatches_held(layout: ParallelLayout) -> float:
     """Microbatches whose activations the first worker of a pipeline holds, of all of its layers: `pipeline` with 1F1B and ZB-V; with v
     stages per worker, those of 2 (p - 1) + (v - 1) p + 1 stages (Narayanan et al. 2021)."""
     if layout.pipeline == 1:

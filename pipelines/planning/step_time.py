@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from math import inf
 
 from pipelines.planning.collectives import (
-    Group,
+    DeviceGroup,
     Network,
     all_gather_seconds,
     all_reduce_seconds,
@@ -22,10 +22,10 @@ from pipelines.planning.collectives import (
     send_seconds,
 )
 from pipelines.planning.hardware import BYTES, Hardware
-from pipelines.planning.layouts import Layout
+from pipelines.planning.layouts import ParallelLayout
 from pipelines.planning.memory import MemoryEstimate, estimate_memory
-from pipelines.planning.model_costs import Layer, Matmul, ModelCosts, in_precision
-from pipelines.planning.stages import Share, bubble_seconds, worker_shares
+from pipelines.planning.model_costs import Layer, Matmul, ModelCosts, convert_precision
+from pipelines.planning.stages import WorkerLayers, bubble_seconds, worker_shares
 
 UPDATE_BYTES = 40
 """Traffic of a fused AdamW per parameter: reads four numbers of fp32 and writes three, and the gradient's norm and scale read it twice and
@@ -87,7 +87,7 @@ class StepEstimate:
 
     @property
     def limit(self) -> str:
-        """What takes most of a step."""
+        """The kind of work or wait that takes most of a step."""
         parts = {
             "matrix products": self.matmul_seconds,
             "attention": self.attention_seconds,
@@ -131,17 +131,17 @@ class _Pass:
 
 @dataclass(frozen=True)
 class _Machine:
-    """What layers are computed with."""
+    """The hardware that computes layers, in a layout."""
 
     hardware: Hardware
-    layout: Layout
+    layout: ParallelLayout
     links: Network
 
     @property
     def memory_bandwidth(self) -> float:
         return self.hardware.memory_bytes_per_second * self.hardware.achieved.memory.fraction
 
-    def group(self, *degrees: str) -> Group:
+    def group(self, *degrees: str) -> DeviceGroup:
         return self.layout.group(self.hardware.devices_per_machine, *degrees)
 
 
@@ -154,9 +154,9 @@ def matmul_seconds(hardware: Hardware, precision: str, rows: float, inputs: floa
     return flops / (hardware.peak(precision) * hardware.achieved.matmul.fraction) + traffic / bandwidth
 
 
-def estimate_step(model: ModelCosts, hardware: Hardware, layout: Layout, loader_rows_per_second: float = inf) -> StepEstimate:
+def estimate_step(model: ModelCosts, hardware: Hardware, layout: ParallelLayout, loader_rows_per_second: float = inf) -> StepEstimate:
     """The estimate of a step of `layout.global_batch` rows. `loader_rows_per_second` is what one worker's loader gives."""
-    converted = in_precision(model, BYTES[layout.precision])
+    converted = convert_precision(model, BYTES[layout.precision])
     machine = _Machine(hardware, layout, network(hardware))
     rows = layout.microbatch / layout.parts
     of_layer = {layer.name: _layer_passes(layer, machine, rows) for layer in converted.layers}
@@ -186,7 +186,7 @@ def estimate_step(model: ModelCosts, hardware: Hardware, layout: Layout, loader_
     return replace(estimate, mfu=model.model_flops * layout.global_batch / estimate.step_seconds / peak)
 
 
-def _passes_of_worker(share: Share, of_layer: Mapping[str, tuple[_Pass, _Pass]]) -> tuple[_Pass, _Pass]:
+def _passes_of_worker(share: WorkerLayers, of_layer: Mapping[str, tuple[_Pass, _Pass]]) -> tuple[_Pass, _Pass]:
     """Forward and backward pass of a microbatch through all layers of a worker."""
     forward, backward = _Pass(), _Pass()
     for layer, count in share.layers:
@@ -201,7 +201,7 @@ def _layer_passes(layer: Layer, machine: _Machine, rows: float) -> tuple[_Pass, 
     uses_float8 = layout.float8 and layer.role == "block"
     last_product = matmul_forward = matmul_backward = cast_forward = cast_backward = 0.0
     for product in layer.matmuls:
-        inputs, outputs = _divided(product, layout)
+        inputs, outputs = _worker_part(product, layout)
         positions = part * product.positions
         precision = "fp8" if uses_float8 and product.float8 else layout.precision
         last_product = matmul_seconds(machine.hardware, precision, positions, inputs, outputs)
@@ -217,8 +217,8 @@ def _layer_passes(layer: Layer, machine: _Machine, rows: float) -> tuple[_Pass, 
     sent_forward, sent_backward = _activation_traffic(layer, machine, part)
     launches = (layer.fused_kernels if layout.is_fused(layer) else layer.kernels) * machine.hardware.kernel_seconds
     forward = _at_least(_Pass(matmul_forward, attention, elementwise + cast_forward + merge_forward, sent_forward), launches)
-    own = _Pass(matmul_backward, 2.5 * attention, 2 * elementwise + cast_backward + merge_backward, sent_backward)
-    return forward, _at_least(own, 2 * launches).plus(_computed_again(forward, last_product, layer, layout))
+    once = _Pass(matmul_backward, 2.5 * attention, 2 * elementwise + cast_backward + merge_backward, sent_backward)
+    return forward, _at_least(once, 2 * launches).plus(_recompute(forward, last_product, layer, layout))
 
 
 def _at_least(pass_: _Pass, seconds: float) -> _Pass:
@@ -226,9 +226,9 @@ def _at_least(pass_: _Pass, seconds: float) -> _Pass:
     return replace(pass_, elementwise=pass_.elementwise + max(0.0, seconds - pass_.compute))
 
 
-def _computed_again(forward: _Pass, last_product: float, layer: Layer, layout: Layout) -> _Pass:
-    """What a backward pass computes again of a block. Recomputation stops when all that was not kept is there again, so that the last
-    product, and the sum over a tensor group after it, are left out (torch's checkpointing without reentrance, since torch 2.1)."""
+def _recompute(forward: _Pass, last_product: float, layer: Layer, layout: ParallelLayout) -> _Pass:
+    """The part of a block that a backward pass computes again. Recomputation stops when all that was not kept is there again, so that the
+    last product, and the sum over a tensor group after it, are left out (torch's checkpointing without reentrance, since torch 2.1)."""
     match layout.recomputation(layer):
         case "full":
             sums = (layer.tensor_sums - 1) / layer.tensor_sums if layer.tensor_sums else 1.0
@@ -240,7 +240,7 @@ def _computed_again(forward: _Pass, last_product: float, layer: Layer, layout: L
     return _Pass()
 
 
-def _divided(product: Matmul, layout: Layout) -> tuple[float, float]:
+def _worker_part(product: Matmul, layout: ParallelLayout) -> tuple[float, float]:
     """Inputs and outputs of a worker's part of a product."""
     inputs = product.inputs / (layout.tensor if product.divided_by == "inputs" else 1)
     return inputs, product.outputs / (layout.tensor if product.divided_by == "outputs" else 1)
@@ -274,11 +274,11 @@ def _activation_traffic(layer: Layer, machine: _Machine, rows: float) -> tuple[f
         members, message = machine.group("tensor"), layer.output_bytes * rows
         if layout.sequence_parallel:
             gathered = message / (2 if layout.float8 and layer.role == "block" else 1)
-            one = all_gather_seconds(gathered, members, links) + reduce_scatter_seconds(message, members, links)
+            exchange = all_gather_seconds(gathered, members, links) + reduce_scatter_seconds(message, members, links)
         else:
-            one = all_reduce_seconds(message, members, links)
-        forward += layer.tensor_sums * one
-        backward += layer.tensor_sums * one
+            exchange = all_reduce_seconds(message, members, links)
+        forward += layer.tensor_sums * exchange
+        backward += layer.tensor_sums * exchange
         if layout.asynchronous_tensor:
             forward, backward = ((1 - ASYNCHRONOUS_HIDDEN) * seconds for seconds in (forward, backward))
     if layout.context > 1 and layer.key_value_bytes:
@@ -292,7 +292,7 @@ def _activation_traffic(layer: Layer, machine: _Machine, rows: float) -> tuple[f
     return forward, backward
 
 
-def _bubble(machine: _Machine, forward: _Pass, backward: _Pass, rows: float, share: Share) -> float:
+def _bubble(machine: _Machine, forward: _Pass, backward: _Pass, rows: float, share: WorkerLayers) -> float:
     """Seconds of a pass in which a stage waits: by its schedule, and for the first messages."""
     layout = machine.layout
     if layout.pipeline == 1:
@@ -314,7 +314,7 @@ class _Phase:
     count: int
 
 
-def _data_parallel_seconds(share: Share, machine: _Machine, forward: _Pass, backward: _Pass) -> float:
+def _data_parallel_seconds(share: WorkerLayers, machine: _Machine, forward: _Pass, backward: _Pass) -> float:
     """Seconds that a step loses to gathering parameters and to summing gradients: what is not hidden behind computing, and what the
     computing that hides the rest loses to it."""
     layout, links = machine.layout, machine.links
@@ -331,18 +331,18 @@ def _data_parallel_seconds(share: Share, machine: _Machine, forward: _Pass, back
     return _seconds_lost(machine, _phases(layout, gather, scatter, forward.total, backward.total), units)
 
 
-def _phases(layout: Layout, gather: float, scatter: float, forward: float, backward: float) -> list[_Phase]:
+def _phases(layout: ParallelLayout, gather: float, scatter: float, forward: float, backward: float) -> list[_Phase]:
     """The passes of a step: parameters are gathered for every forward and backward pass, or once, and gradients summed after every pass,
     or after the last one. A pipeline gathers and sums once, whatever its microbatches."""
     passes = layout.accumulation if layout.pipeline == 1 else 1
     reshards = layout.reshard_after_forward and layout.pipeline == 1
     sums = passes if layout.reduce_every_pass else 1
-    again = gather if reshards else 0.0
+    second_gather = gather if reshards else 0.0
     gathers = passes if reshards else 1
     return [
         _Phase(gather, forward, gathers),
-        _Phase(again + scatter, backward, sums),
-        _Phase(again, backward, passes - sums),
+        _Phase(second_gather + scatter, backward, sums),
+        _Phase(second_gather, backward, passes - sums),
     ]
 
 
@@ -352,13 +352,13 @@ def _seconds_lost(machine: _Machine, phases: list[_Phase], units: float) -> floa
     seconds = 0.0
     for phase in phases:
         alone = phase.traffic / units
-        rest = phase.traffic - alone
-        beside = machine.hardware.contention * min(rest, phase.compute)
-        seconds += phase.count * (alone + max(0.0, rest - phase.compute) + beside)
+        overlapping = phase.traffic - alone
+        slowdown = machine.hardware.contention * min(overlapping, phase.compute)
+        seconds += phase.count * (alone + max(0.0, overlapping - phase.compute) + slowdown)
     return seconds
 
 
-def _optimizer_seconds(share: Share, machine: _Machine) -> float:
+def _optimizer_seconds(share: WorkerLayers, machine: _Machine) -> float:
     layout = machine.layout
     parameters = share.parameters / layout.tensor / layout.parameter_shards
     traffic = (UPDATE_BYTES if layout.fused_optimizer else LOOP_UPDATE_BYTES) * parameters

@@ -69,9 +69,9 @@ def parse_transformer(text: str) -> ModelCosts:
     """Costs of a named model, of `layers=32,width=4096,heads=32,…`, or of a name with changes: `llama3-8b,sequence=32768`.
 
     Raises ConfigError for an unknown name or field, a value that is no number, and a shape that does not fit."""
-    first, _, rest = text.partition(",")
+    first, _, changes = text.partition(",")
     values: dict[str, Any] = {}
-    for item in (rest if "=" not in first else text).split(",") if rest or "=" in first else ():
+    for item in (changes if "=" not in first else text).split(",") if changes or "=" in first else ():
         name, separator, value = item.strip().partition("=")
         values[_field(name)] = _number(name, value if separator else "")
     if "=" not in first:
@@ -162,8 +162,8 @@ def _block(shape: Transformer) -> Layer:
         score_bytes=2 * shape.heads * tokens * span,
         key_value_bytes=2 * 2 * tokens * key_values,
         elementwise_bytes=tokens * _eager_traffic(shape, key_values),
-        fused_bytes=tokens * _fused_traffic(shape, key_values),
-        undivided=_undivided(shape, key_values),
+        fused_bytes=tokens * _traffic_if_compiled(shape, key_values),
+        undivided=_residual_share(shape, key_values),
         activations=_activations(shape, key_values),
         working_bytes=tokens * _working(shape),
         fused_working_bytes=tokens * _working(shape),
@@ -190,15 +190,15 @@ def _eager_traffic(shape: Transformer, key_values: int) -> float:
     return 2 * (norm + residual) * shape.width + rotation + repeated + activation
 
 
-def _fused_traffic(shape: Transformer, key_values: int) -> float:
-    """The same with compiled kernels: a residual and its norm are one, and so are rotations, and an activation with its gate."""
+def _traffic_if_compiled(shape: Transformer, key_values: int) -> float:
+    """That traffic with compiled kernels: a residual and its norm are one, and so are rotations, and an activation with its gate."""
     rotation = 4 * (shape.width + key_values) if shape.rotary else 0
     return 2 * 8 * shape.width + rotation + (6 if shape.gated else 4) * shape.mlp
 
 
-def _undivided(shape: Transformer, key_values: int) -> float:
+def _residual_share(shape: Transformer, key_values: int) -> float:
     """The part of a block's traffic that norms and residuals have, which every worker of a tensor group computes on all tokens."""
-    return 2 * 8 * shape.width / _fused_traffic(shape, key_values)
+    return 2 * 8 * shape.width / _traffic_if_compiled(shape, key_values)
 
 
 def _activations(shape: Transformer, key_values: int) -> Activations:
