@@ -9,6 +9,8 @@ from torch import nn
 
 from pipelines.costs.operators import CountedPass, Operator, RecordedPass
 from pipelines.planning.model_costs import Activations, Layer, Matmul, ModelCosts
+from pipelines.runtime.compat.torch import BatchNorm
+from pipelines.tasks.base import Task
 from pipelines.tasks.model_parallel import LayerPlan
 
 _DIVIDED: Mapping[str, Literal["outputs", "inputs"]] = {
@@ -34,9 +36,9 @@ def model_costs(name: str, counted: CountedPass, number_bytes: int) -> ModelCost
     """Costs per row of the model of a counted pass, whose activations had numbers of `number_bytes`. Equal blocks are one layer."""
     task, model, recorded = counted.task, counted.model, counted.recorded
     plans = _plans_by_module(model, task.parallel_plan(model))
-    divisible = task.divisible_tokens(model)
+    divisible, blocks = task.divisible_tokens(model), task.blocks(model)
     scale = 2 / number_bytes / recorded.rows
-    parameters = _parameters_by_block(model, recorded, task.blocks(model))
+    parameters = _parameters_by_block(model, recorded, blocks)
     layers = [_layer(section, recorded, plans, parameters.get(section.number, 0), scale) for section in _sections(recorded)]
     return ModelCosts(
         name,
@@ -45,8 +47,14 @@ def model_costs(name: str, counted: CountedPass, number_bytes: int) -> ModelCost
         unit="tokens" if divisible else "rows",
         tensor_divides=tuple(dict.fromkeys(_divided_parts(model, plans))),
         positions=divisible.count if divisible else 0,
+        recomputes=bool(blocks) and not any(map(_has_batch_norm, blocks)),
+        has_stages=type(task).stages is not Task.stages and not _has_batch_norm(model),
         shares_weights=len(list(model.named_parameters(remove_duplicate=False))) > len(list(model.parameters())),
     )
+
+
+def _has_batch_norm(module: nn.Module) -> bool:
+    return any(isinstance(part, BatchNorm) for part in module.modules())
 
 
 def _plans_by_module(model: nn.Module, plans: Mapping[str, LayerPlan]) -> dict[str, LayerPlan]:

@@ -24,7 +24,7 @@ from pipelines.runtime.compat.torch_operators import (
     storage_identity,
     tensors_in,
 )
-from pipelines.tasks.base import Batch, Task
+from pipelines.tasks.base import Batch, Task, row_count
 
 Kind = Literal["product", "attention", "other", "view"]
 _PRODUCTS = {"mm", "addmm", "bmm", "baddbmm"}
@@ -84,7 +84,7 @@ def count_pass(build: Callable[[], Task], rows: int, precision: str, read_rows: 
         with fake_tensors():
             task = build()
             model = task.model().train()
-            return CountedPass(_record(task, model, zero_rows(task, rows), rows, precision), task, model)
+            return CountedPass(record(task, model, zero_rows(task, rows), precision), task, model)
     except (*NEEDS_VALUES, NotImplementedError) as error:
         if read_rows is None:
             reason = str(error).splitlines()[0][:200]
@@ -94,7 +94,7 @@ def count_pass(build: Callable[[], Task], rows: int, precision: str, read_rows: 
             ) from error
     task = build()  # another one, since a task may keep tensors that it has computed
     model = task.model().train()
-    return CountedPass(_record(task, model, read_rows(rows), rows, precision), task, model)
+    return CountedPass(record(task, model, read_rows(rows), precision), task, model)
 
 
 def zero_rows(task: Task, rows: int) -> Batch:
@@ -104,8 +104,9 @@ def zero_rows(task: Task, rows: int) -> Batch:
     return {**batch, ROW_KEYS: torch.zeros(rows, dtype=torch.int64)} if task.draws else batch
 
 
-def _record(task: Task, model: nn.Module, batch: Batch, rows: int, precision: str) -> RecordedPass:
-    recorder = _Recorder(rows, model, task.blocks(model))
+def record(task: Task, model: nn.Module, batch: Batch, precision: str) -> RecordedPass:
+    """Record the forward pass and the loss of a batch, in the precision of `train.precision`."""
+    recorder = _Recorder(row_count(batch), model, task.blocks(model))
     dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(precision)
     with ExitStack() as stack:
         stack.enter_context(recorder.watch_modules())

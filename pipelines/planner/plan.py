@@ -10,9 +10,9 @@ from pipelines.costs.config_costs import config_costs
 from pipelines.data.versions.folds import open_fold
 from pipelines.data.versions.versions import Version
 from pipelines.errors import ConfigError, DatasetError
-from pipelines.planning.candidates import Candidate, Choice, Job, choose, evaluate, find_candidates
+from pipelines.planning.candidates import BestPlan, PlanCandidate, TrainingJob, choose_plans, evaluate, find_candidates
 from pipelines.planning.hardware import FOLDER, Cluster, parse_clusters
-from pipelines.planning.layouts import Layout, check_layout, parse_layout
+from pipelines.planning.layouts import ParallelLayout, check_layout, parse_layout
 from pipelines.planning.transformer import parse_transformer
 
 DEFAULT_GLOBAL_BATCH = 512
@@ -47,9 +47,9 @@ class PlanRequest:
 class Plan:
     """Candidates, the fastest first, with the best of each kind."""
 
-    job: Job
-    candidates: Sequence[Candidate]
-    choices: Sequence[Choice]
+    job: TrainingJob
+    candidates: Sequence[PlanCandidate]
+    choices: Sequence[BestPlan]
     config: Config | None
     notes: Sequence[str]
     """What the plan assumes."""
@@ -69,10 +69,10 @@ def make_plan(request: PlanRequest, config: Config | None = None) -> Plan:
         candidates = [_evaluate_layout(job, cluster, layout) for cluster in clusters]
         return Plan(job, sorted(candidates, key=lambda candidate: candidate.step.step_seconds), (), config, notes, has_rows)
     candidates = find_candidates(job, clusters)
-    return Plan(job, candidates, choose(job, candidates), config, notes, has_rows)
+    return Plan(job, candidates, choose_plans(job, candidates), config, notes, has_rows)
 
 
-def _requested_layout(request: PlanRequest, config: Config | None) -> Layout | None:
+def _requested_layout(request: PlanRequest, config: Config | None) -> ParallelLayout | None:
     if not request.layout:
         return None
     further = {name: value for name in ("microbatch", "accumulation") if (value := getattr(request, name))}
@@ -83,7 +83,7 @@ def _requested_layout(request: PlanRequest, config: Config | None) -> Layout | N
     return layout
 
 
-def _job(request: PlanRequest, config: Config | None, layout: Layout | None) -> tuple[Job, list[str], bool]:
+def _job(request: PlanRequest, config: Config | None, layout: ParallelLayout | None) -> tuple[TrainingJob, list[str], bool]:
     """What is to be trained, what is assumed of it, and whether the number of rows is known."""
     notes: list[str] = []
     version = _version(config, notes) if config is not None and not request.model else None
@@ -98,11 +98,12 @@ def _job(request: PlanRequest, config: Config | None, layout: Layout | None) -> 
     rows = request.rows or _rows_of(config, version)
     if not rows:
         notes.append("how many rows are trained on is unknown, and so are hours and costs; --rows gives the number")
-    job = Job(
+    job = TrainingJob(
         model,
         rows=rows or _UNKNOWN_STEPS * global_batch,
         global_batch=global_batch,
-        precision=precision,  # type: ignore[arg-type]  # the config's names are among them
+        precision=precision,  # type: ignore[arg-type]  # a config's names are among them
+        shards=0 if config is None or layout else config.train.shards,
         deadline_hours=request.deadline_hours,
         budget=request.budget,
     )
@@ -126,7 +127,7 @@ def _rows_of(config: Config | None, version: Version | None) -> float:
     return float(min(steps, config.train.max_steps or steps) * config.train.global_batch)
 
 
-def _evaluate_layout(job: Job, cluster: Cluster, layout: Layout) -> Candidate:
+def _evaluate_layout(job: TrainingJob, cluster: Cluster, layout: ParallelLayout) -> PlanCandidate:
     chosen = replace(layout, precision=cluster.hardware.automatic_precision if job.precision == "auto" else job.precision)
     check_layout(chosen, job.model, cluster.devices)
     return evaluate(job, cluster, chosen)

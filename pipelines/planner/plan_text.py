@@ -10,7 +10,7 @@ import yaml
 
 from pipelines.planner.plan import Plan
 from pipelines.planner.settings import train_settings
-from pipelines.planning.candidates import Candidate
+from pipelines.planning.candidates import PlanCandidate
 from pipelines.planning.layouts import DEGREES
 
 _SHOWN = 12
@@ -18,7 +18,7 @@ _SHOWN = 12
 _PARTS = ("compute", "communication", "bubble", "optimizer", "data")
 
 
-def candidate_values(candidate: Candidate, plan: Plan) -> dict[str, Any]:
+def candidate_values(candidate: PlanCandidate, plan: Plan) -> dict[str, Any]:
     """A candidate as plain values; hours and costs are null where the number of rows is unknown."""
     step, layout, unit = candidate.step, candidate.layout, plan.job.model.unit
     return {
@@ -66,7 +66,7 @@ def plan_text(plan: Plan) -> str:
     return "\n".join(lines)
 
 
-def _first_of_each_hardware(candidates: Sequence[Candidate]) -> list[Candidate]:
+def _first_of_each_hardware(candidates: Sequence[PlanCandidate]) -> list[PlanCandidate]:
     names = {candidate.cluster.name for candidate in candidates}
     counts = Counter[str]()
     shown = []
@@ -77,7 +77,7 @@ def _first_of_each_hardware(candidates: Sequence[Candidate]) -> list[Candidate]:
     return shown
 
 
-def _settings_lines(candidate: Candidate, plan: Plan) -> Iterator[str]:
+def _settings_lines(candidate: PlanCandidate, plan: Plan) -> Iterator[str]:
     """The lines to paste into a config."""
     settings: dict[str, Any] = train_settings(candidate.layout, plan.config)
     if plan.has_rows and candidate.failures.interval_seconds < candidate.failures.work_seconds:
@@ -88,7 +88,7 @@ def _settings_lines(candidate: Candidate, plan: Plan) -> Iterator[str]:
         yield f"    {name}: {text.removesuffix('...').strip()}"
 
 
-def _table(candidates: Sequence[Candidate], plan: Plan) -> list[str]:
+def _table(candidates: Sequence[PlanCandidate], plan: Plan) -> list[str]:
     rows = [_cells(candidate, plan) for candidate in candidates]
     if not rows:
         return []
@@ -102,7 +102,7 @@ def _table(candidates: Sequence[Candidate], plan: Plan) -> list[str]:
     return [line({name: name for name in names}), *(line(row) for row in rows)]
 
 
-def _cells(candidate: Candidate, plan: Plan) -> dict[str, str]:
+def _cells(candidate: PlanCandidate, plan: Plan) -> dict[str, str]:
     step, unit = candidate.step, plan.job.model.unit
     waits = {"comm.": step.communication_seconds, "bubble": step.bubble_seconds, "data": step.data_seconds}
     cells = {

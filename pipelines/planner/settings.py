@@ -4,10 +4,10 @@ from typing import Any
 
 from pipelines.config import Config
 from pipelines.config.train.train import Train
-from pipelines.planning.layouts import DEGREES, Layout
+from pipelines.planning.layouts import DEGREES, ParallelLayout
 
 
-def train_settings(layout: Layout, config: Config | None = None) -> dict[str, Any]:
+def train_settings(layout: ParallelLayout, config: Config | None = None) -> dict[str, Any]:
     """The settings of `train` that make up a layout; those that have their defaults stand there only if `config` has others."""
     settings: dict[str, Any] = {"workers": layout.workers, "strategy": _strategy(layout)}
     shards = config.train.shards if config else Train.model_fields["shards"].default
@@ -20,7 +20,7 @@ def train_settings(layout: Layout, config: Config | None = None) -> dict[str, An
     return settings
 
 
-def _strategy(layout: Layout) -> Any:
+def _strategy(layout: ParallelLayout) -> Any:
     if layout.strategy != "sharded":
         return {"kind": layout.strategy, "compression": layout.compression} if layout.compression != "none" else layout.strategy
     degrees = {name: getattr(layout, name) for name in DEGREES if getattr(layout, name) > 1}
@@ -37,7 +37,7 @@ def _strategy(layout: Layout) -> Any:
     return settings
 
 
-def layout_of(config: Config, workers: int) -> Layout:
+def layout_of(config: Config, workers: int) -> ParallelLayout:
     """The layout of a config as it stands, on that many workers. Strategies other than `ddp`, `exact` and `sharded` count as `ddp`, which
     sends as much in a step."""
     train = config.train
@@ -49,9 +49,9 @@ def layout_of(config: Config, workers: int) -> Layout:
     }
     degrees = getattr(train.strategy, "degrees", None)
     if degrees is None:
-        return Layout(replicate=workers, strategy="exact" if train.strategy.kind == "exact" else "ddp", **common)
+        return ParallelLayout(replicate=workers, strategy="exact" if train.strategy.kind == "exact" else "ddp", **common)
     strategy: Any = train.strategy
-    return Layout(
+    return ParallelLayout(
         **degrees(workers)._asdict(),
         schedule=strategy.schedule,
         checkpointing=strategy.activation_checkpointing,

@@ -28,7 +28,7 @@ class TrainingJob:
     global_batch: int
     precision: Literal["auto", "fp32", "tf32", "bf16", "fp16"] = "auto"
     shards: int = 0
-    """`train.shards`, which workers that read rows share evenly; 0 for as many as there are such workers."""
+    """`train.shards`, which workers that read rows share evenly; where these are more, there are as many shards as they are."""
     deadline_hours: float = inf
     budget: float = inf
     loader_rows_per_second: float = inf
@@ -88,7 +88,7 @@ def find_candidates(job: TrainingJob, clusters: Sequence[Cluster]) -> list[PlanC
     for cluster, layout in _layouts(job, clusters):
         available = usable_bytes(cluster.hardware)
         for variant in more_passes(layout, job.model):
-            if variant.accumulation * (job.shards or layout.readers) > job.global_batch:
+            if variant.accumulation * max(job.shards, layout.readers) > job.global_batch:
                 break  # a shard has a row in each pass
             missing = estimate_memory(job.model, variant).total - available
             if missing <= 0:  # the fewer passes, the faster
@@ -115,7 +115,7 @@ def _layouts(job: TrainingJob, clusters: Sequence[Cluster]) -> Iterator[tuple[Cl
         machine = cluster.hardware.devices_per_machine
         precision = cluster.hardware.automatic_precision if job.precision == "auto" else job.precision
         for layout in enumerate_layouts(job.model, cluster.devices, machine, job.global_batch, precision):
-            if job.shards % layout.readers == 0:
+            if job.shards <= layout.readers or job.shards % layout.readers == 0:
                 yield cluster, layout
 
 

@@ -151,6 +151,8 @@ def check_layout(layout: ParallelLayout, model: ModelCosts, workers: int) -> Non
 
 def layout_fault(layout: ParallelLayout, model: ModelCosts) -> str:
     """Why training of the model would refuse the layout, with a remedy; empty if it would not."""
+    if layout.checkpointing != "none" and not model.recomputes:
+        return f"checkpointing is {layout.checkpointing}, but {model.name} has no blocks that can be computed again; set it to none"
     return _degree_fault(layout, model) or _pipeline_fault(layout, model) or _setting_fault(layout)
 
 
@@ -178,6 +180,8 @@ def _degree_fault(layout: ParallelLayout, model: ModelCosts) -> str:
 def _pipeline_fault(layout: ParallelLayout, model: ModelCosts) -> str:
     if layout.pipeline == 1:
         return ""
+    if not model.has_stages:
+        return f"pipeline is {layout.pipeline}, but {model.name} cannot be cut into stages; set pipeline to 1"
     stages = layout.pipeline * layout.stages_per_worker
     if stages > model.blocks:
         return f"pipeline is {layout.pipeline} with {stages} stages, but {model.name} has {model.blocks} blocks; lower pipeline"

@@ -106,6 +106,10 @@ class ModelCosts:
     """What the degree `tensor` must divide, by name; empty where layers cannot be divided."""
     positions: int = 0
     """Positions of a row that the degree `context` divides; 0 where it cannot."""
+    recomputes: bool = True
+    """Whether its blocks can be computed again in a backward pass: it has some, and none with batch norm."""
+    has_stages: bool = True
+    """Whether it can be cut into the stages of a pipeline: its task says how, and it has no batch norm."""
     shares_weights: bool = False
     """Whether input and output share weights, so that neither a pipeline nor tensor parallelism can divide the model."""
 

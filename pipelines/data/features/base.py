@@ -101,8 +101,8 @@ class Encoder(ABC, Generic[Settings]):
 
     @classmethod
     def largest_state(cls, settings: Settings, classes: int) -> dict[str, Any]:
-        """A state as large as the settings allow, where they limit a vocabulary; by default `placeholder_state`. With it, a plan counts what
-        a model costs before there is a dataset version."""
+        """A state as large as the settings allow, where they limit a vocabulary; by default `placeholder_state`. With it, a plan counts
+        what a model costs before there is a dataset version."""
         return cls.placeholder_state(classes)
 
     @abstractmethod

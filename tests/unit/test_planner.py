@@ -1,0 +1,134 @@
+"""Plans of configs: what they list, that training takes what they propose, and what they refuse."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines import api
+from pipelines.commands import COMMANDS
+from pipelines.config import Config, load
+from pipelines.config.train.train import Train
+from pipelines.costs.config_costs import config_costs
+from pipelines.data.features.encoding import placeholder_encoders
+from pipelines.errors import ConfigError
+from pipelines.planner.plan import Plan, PlanRequest, make_plan
+from pipelines.planner.settings import layout_of, train_settings
+from pipelines.strategies.sharded.parameter_shards import skeleton
+from pipelines.strategies.sharded.sharded import check_spread
+from pipelines.strategies.sharded.stages import check_stages
+from pipelines.tasks.bind import task_data
+
+PLANNED = ("conf/gpt_10m.yaml", "conf/adult.yaml", "conf/cifar10.yaml")
+
+
+@pytest.fixture(autouse=True)
+def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCKSTEP_HOME", str(tmp_path))
+
+
+def plan_of(path: str, hardware: str = "h100x8", **options: Any) -> Plan:
+    return make_plan(PlanRequest(hardware, **options), api.read_config(path))
+
+
+@pytest.mark.parametrize("path", PLANNED)
+def test_training_takes_every_candidate(path: str) -> None:
+    """The config with the settings of each is valid, and strategies do not refuse its degrees."""
+    plan = plan_of(path, "h100x8,h100x16,cpu2")
+    assert plan.config is not None and plan.candidates
+    task = None
+    for settings in _different([train_settings(candidate.layout, plan.config) for candidate in plan.candidates]):
+        train = Train.model_validate({**plan.config.train.model_dump(mode="json"), "balance": "equal", **settings})
+        if train.strategy.kind != "sharded":
+            continue
+        task = task or _task(plan.config)
+        check_spread(train, task, skeleton(task))
+        if settings["strategy"].get("pipeline", 1) > 1:
+            check_stages(train, task, skeleton(task))
+
+
+def _different(all_settings: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [json.loads(text) for text in dict.fromkeys(map(json.dumps, all_settings))]
+
+
+def _task(config: Config) -> Any:
+    from pipelines.config.plugins import import_class
+    from pipelines.tasks.base import Task
+
+    encoders = placeholder_encoders(config.dataset, 3, is_largest=True)
+    assert encoders is not None
+    return import_class(config.task.implementation, Task, "a task")(config.task, task_data(encoders))  # type: ignore[type-abstract]
+
+
+def test_the_layout_of_a_config_is_what_its_settings_say() -> None:
+    plan = plan_of("conf/gpt_10m.yaml", "h100x8")
+    assert plan.config is not None
+    for candidate in plan.candidates[::20]:
+        settings = {**plan.config.train.model_dump(mode="json"), "balance": "equal", **train_settings(candidate.layout, plan.config)}
+        config = plan.config.model_copy(update={"train": Train.model_validate(settings)})
+        layout = layout_of(config, candidate.layout.workers)
+        assert (layout.readers, layout.microbatch, layout.accumulation) == (
+            candidate.layout.readers,
+            candidate.layout.microbatch,
+            candidate.layout.accumulation,
+        )
+        assert train_settings(layout, plan.config) == train_settings(candidate.layout, plan.config)
+
+
+def test_candidates_as_values(capsys: pytest.CaptureFixture[str]) -> None:
+    COMMANDS["plan"]("lockstep plan", ["conf/gpt_10m.yaml", "--hardware", "h100x8,cpu2", "--json"])
+    candidates = json.loads(capsys.readouterr().out)
+    assert {"layout", "tokens_per_second", "step_seconds", "memory_gib", "mfu", "limit", "hardware"} <= candidates[0].keys()
+    seconds = [candidate["step_seconds"] for candidate in candidates if candidate["hardware"] == "h100x8"]
+    assert candidates[0]["best"] and min(seconds) == candidates[0]["step_seconds"]
+    assert candidates[0]["hours"] is None  # there is no dataset version
+
+
+def test_one_layout_of_a_named_model(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--model", "llama3-8b", "--hardware", "h100_96gbx8", "--layout", "shard=8,checkpointing=alternate"]
+    COMMANDS["plan"]("lockstep plan", [*arguments, "--microbatch", "2", "--accumulation", "1", "--json"])
+    (candidate,) = json.loads(capsys.readouterr().out)
+    assert candidate["workers"] == 8 and candidate["microbatch"] == 2
+    assert candidate["tokens_per_second"] == pytest.approx(8 * candidate["tokens_per_second_per_worker"])
+
+
+def test_a_table_with_lines_to_paste(capsys: pytest.CaptureFixture[str]) -> None:
+    COMMANDS["plan"]("lockstep plan", ["conf/gpt_10m.yaml", "--hardware", "h100x8", "--rows", "1e7", "--deadline", "100h"])
+    text = capsys.readouterr().out
+    assert "cheapest within the deadline: h100x8" in text and "  train:\n    workers: 8\n" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["conf/gpt_10m.yaml"], "no hardware is named; give --hardware with one or more of"),
+        (["conf/gpt_10m.yaml", "--hardware", "h10x8"], "hardware 'h10' has no data sheet.*choose h100"),
+        (["--hardware", "h100x8", "--model", "lama3-8b"], "model 'lama3-8b' is unknown; choose llama3-8b"),
+        (["--hardware", "h100x8", "--model", "layers=2,width=64"], "has no heads and no vocabulary and no sequence; add heads=NUMBER"),
+        (["conf/gpt_10m.yaml", "--hardware", "h100x8", "--layout", "shard=4"], "is 4 workers, but there are 8; set shard to make up 8"),
+        (["conf/gpt_10m.yaml", "--hardware", "h100x8", "--layout", "tensor=8"], "tensor is 8, which does not divide"),
+        (["conf/gpt_10m.yaml", "--hardware", "h100x8", "--deadline", "soon"], "deadline is 'soon', which is no time; give one such as"),
+        (["conf/gpt_10m.yaml", "--hardware", "h100x8", "--rows", "1e9", "--budget", "0.01"], "no candidate costs at most 0.01: nearest"),
+        (
+            ["--hardware", "l4x8", "--model", "llama3-405b"],
+            "fits on none of l4x8: nearest is .* which lacks .* GiB per device; add devices",
+        ),
+        (["conf/gpt_10m.yaml", "--hardware", "h100x8", "--rows", "-1"], "one of budget, rows, microbatch"),
+    ],
+)
+def test_what_is_refused_in_one_line(arguments: list[str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as refused:
+        COMMANDS["plan"]("lockstep plan", arguments)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_plan_without_a_model_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"neither a config nor --model; give CONF.yaml"):
+        api.plan(hardware="h100x8")
+
+
+def test_a_config_without_gradients_is_refused() -> None:
+    with pytest.raises(ConfigError, match="no parameters that gradients train"):
+        config_costs(load("conf/adult_trees.yaml"))
