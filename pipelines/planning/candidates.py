@@ -125,7 +125,7 @@ def choose_plans(job: TrainingJob, candidates: Sequence[PlanCandidate]) -> list[
     fastest = min(candidates, key=lambda candidate: candidate.expected_hours)
     cheapest = min(candidates, key=lambda candidate: (candidate.cost, candidate.expected_hours))
     choices = [
-        BestPlan("fastest", fastest, f"No other is faster; {fastest.step.limit} limits it."),
+        BestPlan("fastest", fastest, f"No other is faster; most of its step goes to {fastest.step.limit}."),
         BestPlan(
             "cheapest", cheapest, f"No other costs less; it takes {cheapest.expected_hours / fastest.expected_hours:.1f} times as long."
         ),

@@ -30,7 +30,7 @@ class ParallelLayout:
     accumulation: int = 1
     """Passes of a step."""
     microbatches: int = 0
-    """Parts of a pass that the stages of a pipeline compute one after the other; 0 for four times as many as stages, or one per row."""
+    """Parts of a pass that a pipeline computes one after the other; 0 for four times as many as its workers, or less where rows are few."""
     checkpointing: Checkpointing = "none"
     schedule: Schedule = "1F1B"
     strategy: Literal["ddp", "exact", "sharded"] = "sharded"
@@ -84,7 +84,8 @@ class ParallelLayout:
         """Number of microbatches of a pass."""
         if self.pipeline == 1:
             return 1
-        return self.microbatches or max(count for count in range(1, 4 * self.pipeline + 1) if self.microbatch % count == 0)
+        multiples = (factor * self.pipeline for factor in (4, 3, 2, 1))
+        return self.microbatches or next((count for count in multiples if self.microbatch % count == 0), self.pipeline)
 
     def is_fused(self, layer: Layer) -> bool:
         """Whether a layer's kernels are compiled."""

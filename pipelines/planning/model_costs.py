@@ -2,7 +2,8 @@
 
 A row is what the dataset calls one: a window of tokens, a picture, a row of a table. Bytes of activations are those of numbers of two
 bytes, and `convert_precision` converts them. `transformer` computes these costs by formulas; a measurement of any other model fills the
-same classes."""
+same classes.
+"""
 
 from dataclasses import dataclass, replace
 from functools import cached_property

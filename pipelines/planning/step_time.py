@@ -93,7 +93,7 @@ class StepEstimate:
             "attention": self.attention_seconds,
             "memory bandwidth": self.elementwise_seconds + self.optimizer_seconds,
             "communication": self.communication_seconds,
-            "waiting of pipeline stages": self.bubble_seconds,
+            "waiting for other stages": self.bubble_seconds,
             "reading data": self.data_seconds,
         }
         return max(parts, key=lambda name: parts[name])

@@ -380,6 +380,10 @@ TRIED_BY = {
         "integration/test_arrow_tables.py",
     ),
     "pipelines/config/train/init_from.py": "unit/test_initial_weights.py",
+    **dict.fromkeys(
+        (f"pipelines/planning/{name}.py" for name in ("candidates", "failures", "hardware", "layouts", "transformer")),
+        "unit/test_planning.py",
+    ),
     **{
         str(path.relative_to(remedies.ROOT)): "unit/test_iceberg.py and unit/test_iceberg_faults.py"
         for path in remedies.ROOT.glob("pipelines/formats/iceberg/*.py")
