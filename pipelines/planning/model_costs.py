@@ -6,7 +6,7 @@ same classes.
 """
 
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Literal
 
 Checkpointing = Literal["none", "selective", "alternate", "full"]
@@ -94,9 +94,9 @@ class Layer:
         return sum(product.flops for product in self.matmuls)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ModelCosts:
-    """A model as a sequence of kinds of layers."""
+    """A model as a sequence of kinds of layers. Two are equal if they are the same object, so that what follows from one can be cached."""
 
     name: str
     layers: tuple[Layer, ...]
@@ -143,6 +143,7 @@ _BYTES = (
 )
 
 
+@lru_cache(maxsize=64)
 def convert_precision(model: ModelCosts, bytes_per_number: int) -> ModelCosts:
     """The model with activations of so many bytes per number."""
     factor = bytes_per_number / 2

@@ -1,6 +1,7 @@
 """Pipelines: the layers of each worker, the time that workers wait, and the microbatches that they hold."""
 
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 
 from pipelines.planning.layouts import ParallelLayout, Schedule
 from pipelines.planning.model_costs import Layer, ModelCosts
@@ -12,11 +13,11 @@ class WorkerLayers:
 
     layers: tuple[tuple[Layer, int], ...]
 
-    @property
+    @cached_property
     def parameters(self) -> float:
         return sum(count * layer.parameters for layer, count in self.layers)
 
-    @property
+    @cached_property
     def largest_unit(self) -> float:
         """Parameters of the largest layer, which is gathered as one."""
         return max(layer.parameters for layer, _ in self.layers)
@@ -27,14 +28,20 @@ def worker_shares(model: ModelCosts, layout: ParallelLayout) -> tuple[WorkerLaye
 
     Stages have equally many blocks, or earlier ones have one more. The first has the input, the last the output; with ZBV both are on the
     first worker."""
-    count = layout.pipeline * layout.stages_per_worker
+    is_folded = layout.schedule == "ZBVZeroBubble" and layout.pipeline > 1
+    return _divide_layers(model, layout.pipeline, layout.stages_per_worker, is_folded)
+
+
+@lru_cache(maxsize=1024)
+def _divide_layers(model: ModelCosts, workers: int, stages_per_worker: int, is_folded: bool) -> tuple[WorkerLayers, ...]:
+    count = workers * stages_per_worker
     if count == 1:
         return (WorkerLayers(tuple((layer, layer.count) for layer in model.layers)),)
     sizes = [model.blocks // count + (stage < model.blocks % count) for stage in range(count)]
-    stages_of_worker: list[list[int]] = [[] for _ in range(layout.pipeline)]
+    stages_of_worker: list[list[int]] = [[] for _ in range(workers)]
     for stage in range(count):
-        is_on_way_back = layout.schedule == "ZBVZeroBubble" and stage >= layout.pipeline
-        stages_of_worker[count - 1 - stage if is_on_way_back else stage % layout.pipeline].append(stage)
+        is_on_way_back = is_folded and stage >= workers
+        stages_of_worker[count - 1 - stage if is_on_way_back else stage % workers].append(stage)
     shares: dict[tuple[int, ...], WorkerLayers] = {}
     for stages in stages_of_worker:
         counts = [0] * len(model.layers)

@@ -4,6 +4,7 @@ from dataclasses import replace
 from itertools import pairwise
 from math import inf, isclose
 from pathlib import Path
+from time import process_time
 
 import pytest
 import yaml
@@ -488,6 +489,11 @@ class TestCandidates:
         with pytest.raises(ConfigError, match="can be divided over no layout of h100x64; set it to a multiple of the devices"):
             find_candidates(odd, parse_clusters("h100x64"))
         assert find_candidates(replace(odd, global_batch=64), parse_clusters("h100x64"))
+
+    def test_a_thousand_candidates_take_less_than_ten_seconds(self) -> None:
+        start = process_time()
+        candidates = find_candidates(TrainingJob(parse_transformer("llama3-70b"), 1e6, 512), parse_clusters("h200x64,h100x256"))
+        assert len(candidates) > 1_000 and process_time() - start < 10
 
     def test_workers_share_the_shards_of_a_config(self) -> None:
         candidates = find_candidates(replace(self.JOB, shards=8), parse_clusters("h100x16"))
