@@ -313,9 +313,8 @@ def plan(
         raise ConfigError(f"deadline is {deadline!r}, which is no time; give one such as 90m, 4h or 2d")
     if budget < 0 or rows < 0 or min(microbatch, accumulation, global_batch) < 0:
         raise ConfigError("one of budget, rows, microbatch, accumulation and global_batch is below 0; set it to 1 or more, or leave it out")
-    request = PlanRequest(
-        hardware, model, layout, microbatch, accumulation, global_batch, rows, seconds / 3600 if seconds else inf, budget or inf
-    )
+    hours, folder = seconds / 3600 if seconds else inf, home() / "conf" / "hardware"
+    request = PlanRequest(hardware, model, layout, microbatch, accumulation, global_batch, rows, hours, budget or inf, folder)
     return make_plan(request, config)
 
 

@@ -5,7 +5,7 @@
 One constant is fitted for each kind of GPU, the fraction of the peak that large matrix products reach: to a tenth of its runs, at least
 one, chosen by the seed from those that matrix products limit. What else is a constant, and where from:
 
-- Four fractions of the data sheets in conf/hardware, `attention`, `memory`, `network` and `contention`, with latencies of NCCL.
+- Four fractions of the data sheets, `attention`, `memory`, `network` and `contention`, with latencies of NCCL.
 - `FRAGMENTS` of memory.py, and `ASYNCHRONOUS_HIDDEN` of step_time.py, which runs of torchtitan have.
 - Counts of bytes: `UPDATE_BYTES`, `LOOP_UPDATE_BYTES`, `FLOAT8_CAST_BYTES`, and the traffic of elementwise kernels in transformer.py.
 

@@ -11,7 +11,7 @@ from pipelines.data.versions.folds import open_fold
 from pipelines.data.versions.versions import Version
 from pipelines.errors import ConfigError, DatasetError
 from pipelines.planning.candidates import BestPlan, PlanCandidate, TrainingJob, choose_plans, evaluate, find_candidates
-from pipelines.planning.hardware import FOLDER, Cluster, parse_clusters
+from pipelines.planning.hardware import Cluster, parse_clusters
 from pipelines.planning.layouts import ParallelLayout, check_layout, parse_layout
 from pipelines.planning.transformer import parse_transformer
 
@@ -39,8 +39,8 @@ class PlanRequest:
     """Rows to train on in all; by default those of the dataset version, times the epochs."""
     deadline_hours: float = inf
     budget: float = inf
-    folder: Path = FOLDER
-    """Of the data sheets."""
+    folder: Path | None = None
+    """Of data sheets besides those of the package."""
 
 
 @dataclass(frozen=True)

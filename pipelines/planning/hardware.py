@@ -1,4 +1,6 @@
-"""Data sheets of hardware, from `conf/hardware`, and the clusters that a text such as `h200x8,a100x64,cpu2` names."""
+"""Data sheets of hardware, and the clusters that a text such as `h200x8,a100x64,cpu2` names.
+
+Sheets of this package stand in `data_sheets`. A folder of one's own adds others, and one of the same name takes the place of ours."""
 
 import re
 from collections.abc import Mapping
@@ -12,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, V
 
 from pipelines.errors import ConfigError
 
-FOLDER = Path(__file__).parents[2] / "conf" / "hardware"
+SHEETS = Path(__file__).parent / "data_sheets"
 Precision = Literal["fp32", "tf32", "bf16", "fp16", "fp8"]
 BYTES: Mapping[str, int] = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1}
 """Bytes of a number, by precision."""
@@ -108,28 +110,32 @@ class Cluster:
         return -(-self.devices // self.hardware.devices_per_machine)
 
 
-def hardware_names(folder: Path = FOLDER) -> list[str]:
-    return sorted(path.stem for path in folder.glob("*.yaml"))
+def sheet_paths(folder: Path | None = None) -> dict[str, Path]:
+    """The data sheets by name: those of this package, and those of `folder`, which take the place of ours."""
+    own = folder.glob("*.yaml") if folder else ()
+    return {path.stem: path for path in sorted([*SHEETS.glob("*.yaml"), *own], key=lambda path: (path.parent != SHEETS, path.stem))}
 
 
-def read_hardware(name: str, folder: Path = FOLDER) -> Hardware:
-    """Read a data sheet. Raises ConfigError for an unknown name, with similar ones, and for a sheet with a wrong field."""
-    names = hardware_names(folder)
-    if name not in names:
-        near = get_close_matches(name, names, n=3, cutoff=0.4) or names
-        raise ConfigError(f"hardware {name!r} has no data sheet in {folder}; choose {' or '.join(near)}, or add {name}.yaml")
+def read_hardware(name: str, folder: Path | None = None) -> Hardware:
+    """Read a data sheet of this package or of `folder`. Raises ConfigError for an unknown name, with similar ones, and for a sheet with a
+    wrong field."""
+    paths = sheet_paths(folder)
+    if name not in paths:
+        near = get_close_matches(name, paths, n=3, cutoff=0.4) or sorted(paths)
+        place = (folder or SHEETS) / f"{name}.yaml"
+        raise ConfigError(f"hardware {name!r} has no data sheet; choose {' or '.join(near)}, or write {place}")
     try:
-        return Hardware(name=name, **yaml.safe_load((folder / f"{name}.yaml").read_text(encoding="utf-8")))
+        return Hardware(name=name, **yaml.safe_load(paths[name].read_text(encoding="utf-8")))
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(map(str, first["loc"]))
-        raise ConfigError(f"{folder / name}.yaml: {field}: {first['msg']}; correct the field of the data sheet") from error
+        raise ConfigError(f"{paths[name]}: {field}: {first['msg']}; correct the field of the data sheet") from error
 
 
-def parse_clusters(text: str, folder: Path = FOLDER) -> list[Cluster]:
+def parse_clusters(text: str, folder: Path | None = None) -> list[Cluster]:
     """The clusters of a text: names with numbers of devices, such as `h200x8,a100x64`, or a name alone for one machine. Raises ConfigError
     for an unknown name."""
-    names = set(hardware_names(folder))
+    names = sheet_paths(folder).keys()
     if not text.strip():
         raise ConfigError(f"no hardware is named; give --hardware with one or more of {', '.join(sorted(names))}, such as h200x8")
     clusters = []

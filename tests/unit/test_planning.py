@@ -30,7 +30,7 @@ from pipelines.planning.failures import (
     failure_seconds,
     young_interval,
 )
-from pipelines.planning.hardware import FOLDER, hardware_names, parse_clusters, read_hardware
+from pipelines.planning.hardware import SHEETS, parse_clusters, read_hardware, sheet_paths
 from pipelines.planning.layouts import ParallelLayout, check_layout, enumerate_layouts, more_passes, parse_layout
 from pipelines.planning.memory import estimate_memory, usable_bytes
 from pipelines.planning.model_costs import Activations, Layer, Matmul, ModelCosts, convert_precision
@@ -61,7 +61,7 @@ def perceptron(width: int, layers: int) -> ModelCosts:
 
 
 class TestHardware:
-    @pytest.mark.parametrize("name", hardware_names())
+    @pytest.mark.parametrize("name", sorted(sheet_paths()))
     def test_every_data_sheet_is_read_and_says_where_its_figures_are_from(self, name: str) -> None:
         hardware = read_hardware(name)
         assert hardware.sources and all(fraction.source for fraction in dict(hardware.achieved).values())
@@ -76,11 +76,11 @@ class TestHardware:
         with pytest.raises(ConfigError, match=r"hardware 'h20' has no data sheet in .*; choose h200 or h100 .*, or add h20.yaml"):
             parse_clusters("h20x8")
         assert parse_clusters("h200x8")
-        (tmp_path / "h20.yaml").write_text((FOLDER / "h200.yaml").read_text())
+        (tmp_path / "h20.yaml").write_text((SHEETS / "h200.yaml").read_text())
         assert parse_clusters("h20x8", tmp_path)
 
     def test_a_wrong_field_is_named(self, tmp_path: Path) -> None:
-        values = yaml.safe_load((FOLDER / "h100.yaml").read_text())
+        values = yaml.safe_load((SHEETS / "h100.yaml").read_text())
         (tmp_path / "mine.yaml").write_text(yaml.safe_dump({**values, "watts": -1}))
         with pytest.raises(ConfigError, match=r"mine.yaml: watts: Input should be greater than 0; correct the field"):
             read_hardware("mine", tmp_path)
