@@ -30,13 +30,17 @@ class Link:
         return self.latency_seconds + size / self.bytes_per_second
 
 
+IDEAL_LINK = Link()
+"""Takes no time."""
+
+
 @dataclass(frozen=True)
 class Network:
     """Machines of several workers each, in racks that are joined by a spine."""
 
-    between: Link = Link()
+    between: Link = IDEAL_LINK
     """A machine's network interface, which its workers share."""
-    within: Link = Link()
+    within: Link = IDEAL_LINK
     """Between two workers of a machine."""
     workers_per_machine: int = 1
     machines_per_rack: int = 0
@@ -83,6 +87,9 @@ class Network:
             leaving_rack = (workers - per_machine * in_rack) / (workers - 1)
             rate = min(rate, self.between.bytes_per_second / self.oversubscription / per_machine / leaving_rack)
         return rate
+
+
+IDEAL_NETWORK = Network()
 
 
 def all_reduce_seconds(size: float, workers: int, network: Network, algorithm: Algorithm = "ring") -> float:

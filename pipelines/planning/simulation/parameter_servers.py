@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 
 from pipelines.errors import ConfigError
-from pipelines.planning.simulation.links import Link
+from pipelines.planning.simulation.links import IDEAL_LINK, Link
 from pipelines.planning.simulation.outcome import Outcome, run_steps, split_by_cause
 from pipelines.planning.simulation.random_numbers import STEP_SPEED, normals
 from pipelines.planning.simulation.stragglers import worker_factors
@@ -27,7 +27,7 @@ class ParameterServers:
     mode: Literal["sync", "async", "bounded"] = "sync"
     staleness: int = 0
     """For `bounded`: steps by which a microbatch may be ahead of the slowest shard."""
-    server: Link = Link()
+    server: Link = IDEAL_LINK
     """A server's network interface."""
 
     def __post_init__(self) -> None:
@@ -112,7 +112,7 @@ class _Asynchronous:
                 self._apply(worker, now, microbatch, version)
         workers, updates = self._cluster.workers, self._steps * self._cluster.workers
         self._seconds["stragglers"] += float((end - self._since).sum())
-        by_cause = {cause: seconds / workers for cause, seconds in self._seconds.items()}
+        by_cause = {cause: float(seconds) / workers for cause, seconds in self._seconds.items()}
         details = {"staleness_updates": self._staleness / updates}
         return Outcome(workers, self._steps, end, {"bubble": 0.0, **by_cause}, updates, self._workload.compute_seconds, details)
 

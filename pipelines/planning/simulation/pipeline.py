@@ -130,7 +130,11 @@ def _zero_bubble(schedule: Schedule, degree: int, microbatches: int) -> list[lis
     clock, idle = 0, set(range(degree))
     while True:
         for place in sorted(idle):
-            fits = [operation for operation in ready[place] if operation.kind != "forward" or in_memory[operation.stage] < limits[operation.stage]]
+            fits = [
+                operation
+                for operation in ready[place]
+                if operation.kind != "forward" or in_memory[operation.stage] < limits[operation.stage]
+            ]
             if not fits:
                 continue
             operation = min(fits, key=_urgency)
@@ -150,7 +154,11 @@ def _zero_bubble(schedule: Schedule, degree: int, microbatches: int) -> list[lis
 
 
 def _urgency(operation: Operation) -> tuple[int, int, int]:
-    return ("inputs", "forward", "parameters").index(operation.kind), operation.microbatch if operation.kind != "forward" else 0, -operation.stage
+    return (
+        ("inputs", "forward", "parameters").index(operation.kind),
+        operation.microbatch if operation.kind != "forward" else 0,
+        -operation.stage,
+    )
 
 
 def _successors(operation: Operation, stages: int) -> list[Operation]:

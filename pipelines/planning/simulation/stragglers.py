@@ -11,7 +11,7 @@ from pipelines.planning.simulation.random_numbers import STEP_SPEED, WORKER_SPEE
 
 @dataclass(frozen=True)
 class Stragglers:
-    """A worker's seconds of computing are multiplied by a factor of its own, and by another in every step. Both are lognormal of median 1."""
+    """A worker computes for longer by a factor of its own, and by another in every step. Both are lognormal of median 1."""
 
     worker_sigma: float = 0.0
     """Standard deviation of the logarithm of a worker's own factor."""
@@ -24,6 +24,9 @@ class Stragglers:
     def __post_init__(self) -> None:
         if min(self.worker_sigma, self.step_sigma) < 0 or not 0 <= self.slow_share <= 1 or self.slow_factor < 1:
             raise ConfigError(f"{self}: sigmas are not negative, slow_share is from 0 to 1, and slow_factor at least 1; set them so")
+
+
+EQUAL_WORKERS = Stragglers()
 
 
 def worker_factors(stragglers: Stragglers, workers: int, seed: int) -> np.ndarray:

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from pipelines.errors import ConfigError
-from pipelines.planning.simulation.links import Network
-from pipelines.planning.simulation.stragglers import Stragglers, step_factors, worker_factors
+from pipelines.planning.simulation.links import IDEAL_NETWORK, Network
+from pipelines.planning.simulation.stragglers import EQUAL_WORKERS, Stragglers, step_factors, worker_factors
 
 
 @dataclass(frozen=True)
@@ -64,8 +64,8 @@ class Cluster:
     """Equal workers, but for chance."""
 
     workers: int
-    network: Network = Network()
-    stragglers: Stragglers = Stragglers()
+    network: Network = IDEAL_NETWORK
+    stragglers: Stragglers = EQUAL_WORKERS
     workers_per_core: float = 1.0
     """Above 1, workers take turns on too few cores, and each computes so many times longer."""
 
