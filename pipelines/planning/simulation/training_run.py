@@ -139,6 +139,7 @@ class _Run:
                 self._pause_for_maintenance()
             if self._workers < self._all and self._spares:
                 self._grow()
+        self._commit(self._unsaved)
         training, steps, worker_seconds = self._by_cause["training"], self._steps, self._worker_seconds
         goodput = steps * self._step_seconds(self._all) / self._duration
         mean_workers = worker_seconds / training if training else 0.0
