@@ -46,8 +46,8 @@ STRAGGLERS = Stragglers(worker_sigma=0.08 / 5.4, step_sigma=0.01)
 """As in benchmarks/planning/horovod.py."""
 FAST = Cluster(
     1,
-    # Eight H100 of a machine with 400 Gbit/s of InfiniBand each, of which NCCL reaches about 0.9; NVLink has 450 GB/s each way. Latencies are
-    # those of NCCL's tuning table (ring, Simple): 14.0 and 3.4 us.
+    # Eight H100 of a machine with 400 Gbit/s of InfiniBand each, of which NCCL reaches about 0.9; NVLink has 450 GB/s each way.
+    # Latencies are those of NCCL's tuning table (ring, Simple): 14.0 and 3.4 us.
     Network(Link(8 * 0.9 * 50e9, 14.0e-6), Link(0.9 * 450e9, 3.4e-6), 8, machines_per_rack=32, oversubscription=2.0),
     STRAGGLERS,
 )

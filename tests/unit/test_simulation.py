@@ -3,6 +3,7 @@
 from dataclasses import replace
 from itertools import pairwise
 from math import sqrt
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from pipelines.planning.simulation.links import Link, Network, all_reduce_second
 from pipelines.planning.simulation.model_parallel import Context, Sharded, Tensor
 from pipelines.planning.simulation.outcome import Strategy
 from pipelines.planning.simulation.parameter_servers import ParameterServers, serve_in_order
-from pipelines.planning.simulation.pipeline import Pipelined, operation_orders
+from pipelines.planning.simulation.pipeline import Pipelined, Schedule, operation_orders
 from pipelines.planning.simulation.rounds import Federated, LocalSgd
 from pipelines.planning.simulation.scaling import fixed_global_batch, pays_until, scaling_curve
 from pipelines.planning.simulation.stragglers import Stragglers, expected_maximum, step_factors
@@ -39,7 +40,7 @@ STRATEGIES: dict[str, Strategy] = {
     "sharded, gathered once": Sharded(reshards=False),
     "tensor": Tensor(4),
     "context": Context(8, attention_share=0.3),
-    **{name: Pipelined(4, 8, name) for name in ("1F1B", "Interleaved1F1B", "InterleavedZeroBubble", "ZBVZeroBubble")},
+    **{schedule: Pipelined(4, 8, schedule) for schedule in get_args(Schedule)},
     "local_sgd": LocalSgd(4, bytes_share=0.25),
     "local_sgd, alone": LocalSgd(4, exchanges_numbers=False),
     "federated": Federated(per_round=24, local_epochs=2, rows_sigma=0.7),
@@ -48,7 +49,7 @@ STRATEGIES: dict[str, Strategy] = {
     "servers, bounded": ParameterServers(2, "bounded", staleness=1, server=Link(1e9, 1e-5)),
     "boosting": Boosting(leaves=31, inputs=100),
 }
-PIPELINES = ("1F1B", "Interleaved1F1B", "InterleavedZeroBubble", "ZBVZeroBubble")
+PIPELINES: tuple[Schedule, ...] = get_args(Schedule)
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
@@ -167,8 +168,8 @@ def test_a_schedule_has_torch_s_order(schedule: str, stages: int, factor: int, p
 
     turns = stages * microbatches - warm_up
     theirs = _get_1f1b_rank_ops(stages, degree, warm_up, turns, warm_up, place, forward_stage, backward_stage)
-    kinds = {"F": "forward", "B": "backward"}
-    expected = [(kinds[str(action.computation_type)], action.stage_index, action.microbatch_index) for action in theirs if action]
+    kinds = {"FORWARD": "forward", "FULL_BACKWARD": "backward"}
+    expected = [(kinds[action.computation_type.name], action.stage_index, action.microbatch_index) for action in theirs if action]
     assert operation_orders(schedule, degree, microbatches)[place] == expected  # type: ignore[arg-type]
 
 
@@ -204,10 +205,7 @@ def test_servers_take_messages_one_after_the_other() -> None:
 
 def test_only_asynchronous_servers_do_not_wait_for_a_slow_worker() -> None:
     cluster = Cluster(4, stragglers=Stragglers(slow_share=0.25, slow_factor=4.0))
-    rates = {
-        mode: ParameterServers(2, mode, staleness=4).simulate(WORKLOAD, cluster, 100, 0)  # type: ignore[arg-type]
-        for mode in ("sync", "async", "bounded")
-    }
+    rates = {mode: ParameterServers(2, mode, staleness=4).simulate(WORKLOAD, cluster, 100, 0) for mode in ("sync", "async", "bounded")}
     assert rates["sync"].efficiency == pytest.approx(0.25, rel=0.05)
     assert rates["async"].efficiency == pytest.approx((3 + 0.25) / 4, rel=0.05)
     assert rates["bounded"].efficiency == pytest.approx(rates["async"].efficiency, rel=0.05)
@@ -342,5 +340,5 @@ def test_buckets_are_filled_as_the_backward_pass_goes_on() -> None:
     ],
 )
 def test_impossible_numbers_are_refused(build: object) -> None:
-    with pytest.raises(ConfigError, match="set|reduce|raise|sort"):
+    with pytest.raises(ConfigError, match=r"set|reduce|raise|sort"):
         build()  # type: ignore[operator]
