@@ -57,25 +57,23 @@ def _message_seconds(rank: int, workers: int) -> dict[str, list[tuple[int, float
     ways: dict[str, Callable[[torch.Tensor], object]] = {"sockets": dist.all_reduce, "memory": lambda tensor: tree.reduce([tensor])}
     if not tree.is_in_memory:
         del ways["memory"]
-    return {
-        name: [(size, _median_seconds(lambda tensor=torch.zeros(size // 4), way=way: way(tensor))) for size in SIZES]
-        for name, way in ways.items()
-    }  # type: ignore[misc]
+    return {name: [(size, _median_seconds(way, torch.zeros(size // 4))) for size in SIZES] for name, way in ways.items()}
 
 
-def _median_seconds(call: Callable[[], object]) -> float:
+def _median_seconds(all_reduce: Callable[[torch.Tensor], object], tensor: torch.Tensor) -> float:
     seconds = []
     for _ in range(WARM_UP + REPEATS):
         dist.barrier()
         started = time.perf_counter()
-        call()
+        all_reduce(tensor)
         seconds.append(time.perf_counter() - started)
     return median(seconds[WARM_UP:])
 
 
 def _step_seconds(rank: int, workers: int, case: Case, train: dict[str, Any], steps: int) -> dict[str, float]:
     strategy = create_case_strategy(case, rank, workers, train)
-    batch = random_rows(case, strategy.mesh.replica)
+    rows = random_rows(case, strategy.mesh.replica)
+    batch: Any = [rows] if train.get("strategy", {}).get("kind") in ("exact", "local_sgd") else rows  # by shard, or by replica
     for number in range(WARM_UP):
         take_step(strategy, batch, number)
     dist.barrier()
