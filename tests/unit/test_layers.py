@@ -16,6 +16,7 @@ ROOT = Path(__file__).parents[2]
 LAYERS = (
     ("runtime",),
     ("errors", "ranking"),
+    ("planning",),
     ("runtime.compat", "config"),
     ("data.versions",),
     ("data.features", "data.loader", "data.rowwise", "data.sources", "tasks", "tracking"),
@@ -49,6 +50,7 @@ THIRD_PARTIES = {
     "runtime": {"jinja2", "numpy", "psutil", "safetensors", "torch", "tqdm"},
     "errors": set(),
     "ranking": {"numpy"},
+    "planning": {"numpy"},
     "runtime.compat": {"fastavro", "lightning_utilities", "mlflow", "py4j", "pyspark", "ray", "torch", "torchmetrics"},
     "config": {"pydantic", "yaml"},
     "data.versions": {"numpy", "pyarrow", "pydantic", "xxhash"},
