@@ -1,5 +1,6 @@
 """The simulator against formulas, against its own conservation of seconds, and against published runs."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 from math import sqrt
@@ -319,26 +320,27 @@ def test_buckets_are_filled_as_the_backward_pass_goes_on() -> None:
     assert fuse_layers([(3, 1), (3, 1), (9, 1), (2, 1)], 6) == (Bucket(6, 0.5), Bucket(9, 0.75), Bucket(2, 1.0))
 
 
-@pytest.mark.parametrize(
-    "build",
-    [
-        lambda: Link(0.0),
-        lambda: Network(workers_per_machine=0),
-        lambda: Stragglers(slow_share=2),
-        lambda: Workload(0.0, 0.0),
-        lambda: Workload(1.0, 1.0, (Bucket(1, 0.5), Bucket(1, 0.2))),
-        lambda: Cluster(0),
-        lambda: Checkpoints(0.0, 1.0),
-        lambda: Faults(0.0),
-        lambda: ParameterServers(0),
-        lambda: Exact(2).simulate(WORKLOAD, Cluster(3), 1, 0),
-        lambda: Tensor(3).simulate(WORKLOAD, Cluster(4), 1, 0),
-        lambda: LocalSgd(0).simulate(WORKLOAD, Cluster(4), 1, 0),
-        lambda: Federated(2).simulate(WORKLOAD, Cluster(4), 1, 0),
-        lambda: operation_orders("Interleaved1F1B", 4, 6),
-        lambda: simulate_run(9, equal_division(9, 1.0), Checkpoints(1.0, 0.0), Faults(workers_per_machine=2), 1.0, 0),
-    ],
-)
-def test_impossible_numbers_are_refused(build: object) -> None:
-    with pytest.raises(ConfigError, match=r"set|reduce|raise|sort"):
-        build()  # type: ignore[operator]
+REFUSED: list[tuple[Callable[[], object], Callable[[], object]]] = [
+    (lambda: Link(0.0), lambda: Link(1.0)),
+    (lambda: Network(workers_per_machine=0), lambda: Network(workers_per_machine=1)),
+    (lambda: Stragglers(slow_share=2), lambda: Stragglers(slow_share=1)),
+    (lambda: Workload(1.0, 1.0, (Bucket(1, 0.5), Bucket(1, 0.2))), lambda: Workload(1.0, 1.0, (Bucket(1, 0.2), Bucket(1, 0.5)))),
+    (lambda: Cluster(0), lambda: Cluster(1)),
+    (lambda: Checkpoints(0.0, 1.0), lambda: Checkpoints(1.0, 1.0)),
+    (lambda: Faults(0.0), lambda: Faults(1.0)),
+    (lambda: ParameterServers(0), lambda: ParameterServers(1)),
+    (lambda: Exact(2).simulate(WORKLOAD, Cluster(3), 1, 0), lambda: Exact(2).simulate(WORKLOAD, Cluster(2), 1, 0)),
+    (lambda: Tensor(3).simulate(WORKLOAD, Cluster(4), 1, 0), lambda: Tensor(3).simulate(WORKLOAD, Cluster(6), 1, 0)),
+    (lambda: LocalSgd(0).simulate(WORKLOAD, Cluster(4), 1, 0), lambda: LocalSgd(1).simulate(WORKLOAD, Cluster(4), 1, 0)),
+    (lambda: Federated(2).simulate(WORKLOAD, Cluster(4), 1, 0), lambda: Federated(4).simulate(WORKLOAD, Cluster(4), 1, 0)),
+    (lambda: operation_orders("Interleaved1F1B", 4, 6), lambda: operation_orders("Interleaved1F1B", 4, 8)),
+    (lambda: run(Faults(workers_per_machine=3), days=0.01), lambda: run(Faults(workers_per_machine=4), days=0.01)),
+]
+"""What is refused, and the same with the remedy of the message."""
+
+
+@pytest.mark.parametrize(("build", "mend"), REFUSED)
+def test_impossible_numbers_are_refused_with_a_remedy_that_works(build: Callable[[], object], mend: Callable[[], object]) -> None:
+    with pytest.raises(ConfigError, match=r"; (set|reduce|raise|sort)|: set|raise per_round"):
+        build()
+    mend()
