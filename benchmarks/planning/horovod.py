@@ -10,10 +10,10 @@ An older version of its README states 90 %, 90 % and 79 % on 128 GPUs. Nothing b
 from collections.abc import Iterator
 
 from benchmarks.report import Row, show
-from pipelines.planning.simulation.data_parallel import Ddp
-from pipelines.planning.simulation.links import Link, Network
+from pipelines.planning.simulation.data_parallel import SimulatedDdp
+from pipelines.planning.simulation.links import Network, NetworkLink
 from pipelines.planning.simulation.outcome import Outcome
-from pipelines.planning.simulation.stragglers import Stragglers
+from pipelines.planning.simulation.stragglers import SpeedVariation
 from pipelines.planning.simulation.workload import Cluster, Workload, fuse_layers
 
 PUBLISHED = {
@@ -38,12 +38,12 @@ INCEPTION_PARAMETERS = 23.9e6
 NETWORK = Network(
     # 25 Gbit/s, of which a packet of RoCE v2 with 1,024 bytes of payload loses 82 to its headers and the gap between packets.
     # NCCL's own tuning table (src/graph/tuning.cc, hwLat, ring, protocol Simple): 14.0 us for a hop of the network, 5.7 us over PCI.
-    between=Link(25e9 / 8 * 1024 / (1024 + 82), 14.0e-6),
+    between=NetworkLink(25e9 / 8 * 1024 / (1024 + 82), 14.0e-6),
     # PCI Express 3.0 x16 has 15.75 GB/s; NVIDIA's bandwidthTest copies at 10 to 12 between GPUs.
-    within=Link(10e9, 5.7e-6),
+    within=NetworkLink(10e9, 5.7e-6),
     workers_per_machine=4,
 )
-STRAGGLERS = Stragglers(
+STRAGGLERS = SpeedVariation(
     # Sinha et al. (SC 2022) found 8 % variation between equal GPUs of a cluster. Theirs is the range of a box plot's whiskers, which is
     # 5.4 standard deviations of a normal distribution.
     worker_sigma=0.08 / 5.4,
@@ -112,8 +112,8 @@ def workload(model: str) -> Workload:
     return Workload(seconds * FORWARD_SHARE, seconds * (1 - FORWARD_SHARE), fuse_layers(backward, FUSION_BYTES))
 
 
-def simulate(model: str, gpus: int, network: Network = NETWORK, stragglers: Stragglers = STRAGGLERS) -> Outcome:
-    strategy = Ddp("ring", start_seconds=CYCLE_SECONDS)
+def simulate(model: str, gpus: int, network: Network = NETWORK, stragglers: SpeedVariation = STRAGGLERS) -> Outcome:
+    strategy = SimulatedDdp("ring", start_seconds=CYCLE_SECONDS)
     return strategy.simulate(workload(model), Cluster(gpus, network, stragglers), STEPS, SEED)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from benchmarks.report import Row, show
-from pipelines.planning.simulation.training_run import Checkpoints, Faults, RunOutcome, best_interval, equal_division, simulate_run
+from pipelines.planning.simulation.training_run import CheckpointPlan, Faults, RunOutcome, best_interval, equal_division, simulate_run
 
 DAY = 24 * 3600.0
 GPUS, DAYS, PLANNED, UNEXPECTED = 16_384, 54, 47, 419
@@ -23,7 +23,7 @@ STATE_BYTES = 405e9 * (2 + 4 + 4 + 4)
 """Parameters in bf16; a copy and both moments of AdamW in fp32."""
 STORE_BYTES_PER_SECOND = 2e12
 """The paper's section 3.3.1: 2 TB/s sustained."""
-CHECKPOINTS = Checkpoints(
+CHECKPOINTS = CheckpointPlan(
     # An assumption: training pauses until all is written, as with a store that bursts; the paper says only that pauses were reduced.
     pause_seconds=STATE_BYTES / STORE_BYTES_PER_SECOND,
     # An assumption, near Young's best for that pause and a failure in three hours: 4 minutes.
@@ -42,18 +42,18 @@ FAULTS = Faults(
 SEEDS = range(10)
 
 
-def simulate(seed: int, checkpoints: Checkpoints = CHECKPOINTS, faults: Faults = FAULTS) -> RunOutcome:
+def simulate(seed: int, checkpoints: CheckpointPlan = CHECKPOINTS, faults: Faults = FAULTS) -> RunOutcome:
     return simulate_run(GPUS, equal_division(GPUS, STEP_SECONDS), checkpoints, faults, DAYS * DAY, seed)
 
 
-def by_seed() -> Iterator[Row]:
+def seed_rows() -> Iterator[Row]:
     for seed in SEEDS:
         outcome = simulate(seed)
         shares = {f"{cause}, %": 100 * seconds / outcome.seconds for cause, seconds in outcome.by_cause.items() if seconds}
         yield {"seed": seed, "unexpected": outcome.failures, "planned": outcome.planned, "goodput, %": 100 * outcome.goodput, **shares}
 
 
-def by_assumption() -> Iterator[Row]:
+def assumption_rows() -> Iterator[Row]:
     for restart_minutes in (5, 10, 12, 15, 20, 30):
         faults = replace(FAULTS, restart_seconds=60.0 * restart_minutes)
         goodputs = {
@@ -63,13 +63,13 @@ def by_assumption() -> Iterator[Row]:
         yield {"restart, min": restart_minutes, **goodputs}
 
 
-def mean_goodput(checkpoints: Checkpoints, faults: Faults) -> float:
+def mean_goodput(checkpoints: CheckpointPlan, faults: Faults) -> float:
     goodputs = [simulate(seed, checkpoints, faults).goodput for seed in SEEDS[:3]]
     return sum(goodputs) / len(goodputs)
 
 
 if __name__ == "__main__":
-    show(f"54 days, published: more than {100 * PUBLISHED:.0f} %", list(by_seed()))
-    show("goodput by assumption: minutes between checkpoints, and of a restart", list(by_assumption()))
+    show(f"54 days, published: more than {100 * PUBLISHED:.0f} %", list(seed_rows()))
+    show("goodput by assumption: minutes between checkpoints, and of a restart", list(assumption_rows()))
     best = best_interval(CHECKPOINTS.pause_seconds, DAYS * DAY / UNEXPECTED)
     print(f"\nbest interval of Young: {best / 60:.1f} min for a pause of {CHECKPOINTS.pause_seconds:.1f} s")

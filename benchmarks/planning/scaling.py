@@ -13,17 +13,17 @@ from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.report import Row, show
-from pipelines.planning.simulation.data_parallel import Ddp, Exact
-from pipelines.planning.simulation.links import Link, Network
-from pipelines.planning.simulation.model_parallel import Context, Sharded, Tensor
+from pipelines.planning.simulation.data_parallel import SimulatedDdp, SimulatedExact
+from pipelines.planning.simulation.links import Network, NetworkLink
+from pipelines.planning.simulation.model_parallel import SimulatedContext, SimulatedSharded, SimulatedTensor
 from pipelines.planning.simulation.outcome import Outcome
-from pipelines.planning.simulation.parameter_servers import ParameterServers
-from pipelines.planning.simulation.pipeline import Pipelined
-from pipelines.planning.simulation.rounds import Federated, LocalSgd
-from pipelines.planning.simulation.scaling import StrategyFor, fixed_rows_per_worker, pays_until, scaling_curve
-from pipelines.planning.simulation.stragglers import Stragglers
-from pipelines.planning.simulation.training_run import Checkpoints, Faults, equal_division, simulate_run
-from pipelines.planning.simulation.trees import Boosting
+from pipelines.planning.simulation.parameter_servers import SimulatedServers
+from pipelines.planning.simulation.pipeline import SimulatedPipeline
+from pipelines.planning.simulation.rounds import SimulatedFederated, SimulatedLocalSgd
+from pipelines.planning.simulation.scaling import StrategyFor, keep_rows_per_worker, pays_until, scaling_curve
+from pipelines.planning.simulation.stragglers import SpeedVariation
+from pipelines.planning.simulation.training_run import CheckpointPlan, Faults, equal_division, simulate_run
+from pipelines.planning.simulation.trees import SimulatedBoosting
 from pipelines.planning.simulation.workload import Cluster, Workload, even_buckets
 from pipelines.report.figures.canvas import colour, drawing
 
@@ -42,19 +42,19 @@ MODEL = Workload(
     blocks=BLOCKS,
     activation_bytes=2.0 * WIDTH * TOKENS,
 )
-STRAGGLERS = Stragglers(worker_sigma=0.08 / 5.4, step_sigma=0.01)
+STRAGGLERS = SpeedVariation(worker_sigma=0.08 / 5.4, step_sigma=0.01)
 """As in benchmarks/planning/horovod.py."""
 FAST = Cluster(
     1,
     # Eight H100 of a machine with 400 Gbit/s of InfiniBand each, of which NCCL reaches about 0.9; NVLink has 450 GB/s each way.
     # Latencies are those of NCCL's tuning table (ring, Simple): 14.0 and 3.4 us.
-    Network(Link(8 * 0.9 * 50e9, 14.0e-6), Link(0.9 * 450e9, 3.4e-6), 8, machines_per_rack=32, oversubscription=2.0),
+    Network(NetworkLink(8 * 0.9 * 50e9, 14.0e-6), NetworkLink(0.9 * 450e9, 3.4e-6), 8, machines_per_rack=32, oversubscription=2.0),
     STRAGGLERS,
 )
 SLOW = Cluster(
     1,
     # The same machines with one interface of 25 Gbit/s, as in a cloud without a network for training.
-    Network(Link(0.93 * 25e9 / 8, 14.0e-6), Link(0.9 * 450e9, 3.4e-6), 8, machines_per_rack=32, oversubscription=2.0),
+    Network(NetworkLink(0.93 * 25e9 / 8, 14.0e-6), NetworkLink(0.9 * 450e9, 3.4e-6), 8, machines_per_rack=32, oversubscription=2.0),
     STRAGGLERS,
 )
 TREE = Workload(1e6 / 10.5e6 * 130.1 / 500, 1e-9)
@@ -65,19 +65,19 @@ DAY = 24 * 3600.0
 
 def strategies() -> dict[str, StrategyFor]:
     """By name. A group of GPUs that computes rows together has the rows of all of them."""
-    group = MODEL.scaled(GROUP)
+    group = MODEL.scale_rows(GROUP)
     of_all: dict[str, StrategyFor] = {
-        "ddp, ring": fixed_rows_per_worker(MODEL, Ddp("ring")),
-        "ddp, tree": fixed_rows_per_worker(MODEL, Ddp("tree")),
-        "exact": lambda workers: (Exact(shards=workers), MODEL),
-        "sharded": fixed_rows_per_worker(MODEL, Sharded()),
-        "tensor 8": fixed_rows_per_worker(group, Tensor(GROUP)),
-        "context 8": fixed_rows_per_worker(group, Context(GROUP, attention_share=0.3)),
-        "pipeline 8, 1F1B": fixed_rows_per_worker(group, Pipelined(GROUP, 4 * GROUP, "1F1B")),
-        "pipeline 8, ZBV": fixed_rows_per_worker(group, Pipelined(GROUP, 4 * GROUP, "ZBVZeroBubble")),
-        "local_sgd 16": fixed_rows_per_worker(MODEL, LocalSgd(inner_steps=16)),
-        "federated": lambda workers: (Federated(workers, local_epochs=16, rows_sigma=0.5), MODEL),
-        "boosting": fixed_rows_per_worker(TREE, Boosting(leaves=255, inputs=28)),
+        "ddp, ring": keep_rows_per_worker(MODEL, SimulatedDdp("ring")),
+        "ddp, tree": keep_rows_per_worker(MODEL, SimulatedDdp("tree")),
+        "exact": lambda workers: (SimulatedExact(shards=workers), MODEL),
+        "sharded": keep_rows_per_worker(MODEL, SimulatedSharded()),
+        "tensor 8": keep_rows_per_worker(group, SimulatedTensor(GROUP)),
+        "context 8": keep_rows_per_worker(group, SimulatedContext(GROUP, attention_share=0.3)),
+        "pipeline 8, 1F1B": keep_rows_per_worker(group, SimulatedPipeline(GROUP, 4 * GROUP, "1F1B")),
+        "pipeline 8, ZBV": keep_rows_per_worker(group, SimulatedPipeline(GROUP, 4 * GROUP, "ZBVZeroBubble")),
+        "local_sgd 16": keep_rows_per_worker(MODEL, SimulatedLocalSgd(inner_steps=16)),
+        "federated": lambda workers: (SimulatedFederated(workers, local_epochs=16, rows_sigma=0.5), MODEL),
+        "boosting": keep_rows_per_worker(TREE, SimulatedBoosting(leaves=255, inputs=28)),
     }
     return of_all
 
@@ -85,10 +85,10 @@ def strategies() -> dict[str, StrategyFor]:
 def server_strategies(cluster: Cluster) -> dict[str, StrategyFor]:
     """A server on an interface of its own for eight workers."""
 
-    def with_mode(**settings: object) -> StrategyFor:
-        return lambda workers: (ParameterServers(max(workers // GROUP, 1), server=cluster.network.between, **settings), MODEL)  # type: ignore[arg-type]
+    def server_strategy(**settings: object) -> StrategyFor:
+        return lambda workers: (SimulatedServers(max(workers // GROUP, 1), server=cluster.network.between, **settings), MODEL)  # type: ignore[arg-type]
 
-    return {"servers, sync": with_mode(), "servers, bounded 4": with_mode(mode="bounded", staleness=4)}
+    return {"servers, sync": server_strategy(), "servers, bounded 4": server_strategy(mode="bounded", staleness=4)}
 
 
 def curves(cluster: Cluster, workers: Sequence[int]) -> dict[str, dict[int, Outcome]]:
@@ -123,7 +123,7 @@ def draw_efficiency(panels: Mapping[str, Mapping[str, Mapping[int, Outcome]]]) -
     return canvas.svg
 
 
-CHECKPOINTS = Checkpoints(interval_seconds=300.0, pause_seconds=5.0)
+CHECKPOINTS = CheckpointPlan(interval_seconds=300.0, pause_seconds=5.0)
 MTBF_HOURS = [3_000, 6_000, 12_000, 25_000, 50_000, 100_000, 200_000]
 """Of a worker; Llama 3's were 50,700."""
 WITH_SPARES = Faults(restart_seconds=720.0, workers_per_machine=8)

@@ -22,12 +22,12 @@ import numpy as np
 from benchmarks.planning.simulated_worker import time_messages, time_steps
 from benchmarks.report import RESULTS, Row, machine, package_versions, save, show
 from benchmarks.train.spread_worker import Case, count_readers
-from pipelines.planning.simulation.data_parallel import Ddp, Exact
-from pipelines.planning.simulation.links import Link, Network
-from pipelines.planning.simulation.model_parallel import Context, Sharded, Tensor
-from pipelines.planning.simulation.outcome import Strategy
-from pipelines.planning.simulation.pipeline import Pipelined
-from pipelines.planning.simulation.rounds import LocalSgd
+from pipelines.planning.simulation.data_parallel import SimulatedDdp, SimulatedExact
+from pipelines.planning.simulation.links import Network, NetworkLink
+from pipelines.planning.simulation.model_parallel import SimulatedContext, SimulatedSharded, SimulatedTensor
+from pipelines.planning.simulation.outcome import SimulatedStrategy
+from pipelines.planning.simulation.pipeline import SimulatedPipeline
+from pipelines.planning.simulation.rounds import SimulatedLocalSgd
 from pipelines.planning.simulation.workload import Cluster, Workload, even_buckets
 
 GPT = Case(layers=4, width=256, vocabulary=1_024, context=64, rows=16)
@@ -46,16 +46,16 @@ class Measured:
     case: Case
     step_seconds: float
     parameters: float
-    links: dict[str, Link]
+    links: dict[str, NetworkLink]
     cores: int
 
 
-def fit_link(points: Sequence[tuple[int, float]], workers: int) -> Link:
+def fit_link(points: Sequence[tuple[int, float]], workers: int) -> NetworkLink:
     """Latency and rate of a ring through `workers` whose all-reduces took these seconds, by least squares of relative errors."""
     sizes, seconds = np.array(points).T
     terms = 2 * (workers - 1) * np.stack([np.ones_like(sizes), sizes / workers], axis=1)
     (latency, per_byte), *_ = np.linalg.lstsq(terms / seconds[:, None], np.ones_like(seconds), rcond=None)
-    return Link(1 / max(per_byte, 1e-12), max(float(latency), 0.0))
+    return NetworkLink(1 / max(float(per_byte), 1e-12), max(float(latency), 0.0))
 
 
 def measure(case: Case, turns: int) -> Measured:
@@ -65,7 +65,7 @@ def measure(case: Case, turns: int) -> Measured:
     return Measured(case, median(answer["seconds"] for answer in answers), answers[0]["parameters"], links, cores)
 
 
-def settings_of(workers: int) -> dict[str, dict[str, Any]]:
+def way_settings(workers: int) -> dict[str, dict[str, Any]]:
     """Settings of `train`, by the name of a way that this many workers can go."""
     sharded = {"tensor 2": {"tensor": 2}, "pipeline 2": {"pipeline": 2, "microbatches": 4}, "context 2": {"context": 2}}
     ways: dict[str, dict[str, Any]] = {"ddp": {}, "exact": {"strategy": {"kind": "exact"}}, "sharded": {"strategy": {"kind": "sharded"}}}
@@ -75,16 +75,16 @@ def settings_of(workers: int) -> dict[str, dict[str, Any]]:
     return ways
 
 
-def strategy_of(way: str, workers: int) -> Strategy:
+def way_strategy(way: str, workers: int) -> SimulatedStrategy:
     """What the simulator runs for a way."""
-    strategies: dict[str, Strategy] = {
-        "ddp": Ddp(overlaps=False),
-        "exact": Exact(shards=workers, overlaps=False),
-        "sharded": Sharded(prefetches=False),
-        "local_sgd 4": LocalSgd(INNER_STEPS),
-        "tensor 2": Tensor(2),
-        "pipeline 2": Pipelined(2, 4),
-        "context 2": Context(2, ATTENTION_SHARE),
+    strategies: dict[str, SimulatedStrategy] = {
+        "ddp": SimulatedDdp(overlaps=False),
+        "exact": SimulatedExact(shards=workers, overlaps=False),
+        "sharded": SimulatedSharded(prefetches=False),
+        "local_sgd 4": SimulatedLocalSgd(INNER_STEPS),
+        "tensor 2": SimulatedTensor(2),
+        "pipeline 2": SimulatedPipeline(2, 4),
+        "context 2": SimulatedContext(2, ATTENTION_SHARE),
     }
     return strategies[way]
 
@@ -93,7 +93,7 @@ def simulate(measured: Measured, way: str, workers: int, rows_factor: float) -> 
     """Seconds of a step; `rows_factor` is a data-parallel worker's rows over those of the measured one."""
     case, load = measured.case, max(workers / measured.cores, 1.0)
     link = measured.links.get("memory" if way in ("ddp", "exact", "local_sgd 4") else "sockets", measured.links["sockets"])
-    shared = Link(link.bytes_per_second / load, link.latency_seconds)
+    shared = NetworkLink(link.bytes_per_second / load, link.latency_seconds)
     gradient_bytes = 4 * measured.parameters
     workload = Workload(
         measured.step_seconds / 3,
@@ -101,14 +101,14 @@ def simulate(measured: Measured, way: str, workers: int, rows_factor: float) -> 
         even_buckets(gradient_bytes, max(round(gradient_bytes / BUCKET_BYTES), 1)),
         blocks=case.layers,
         activation_bytes=4.0 * case.rows * case.context * case.width,
-    ).scaled(rows_factor)
+    ).scale_rows(rows_factor)
     cluster = Cluster(workers, Network(shared, shared, workers_per_machine=workers), workers_per_core=workers / measured.cores)
-    return strategy_of(way, workers).simulate(workload, cluster, STEPS, seed=0).step_seconds
+    return way_strategy(way, workers).simulate(workload, cluster, STEPS, seed=0).step_seconds
 
 
 def compare(measured: Measured, workers: int, turns: int) -> list[Row]:
     rows: list[Row] = []
-    for way, train in settings_of(workers).items():
+    for way, train in way_settings(workers).items():
         rows_factor = workers / count_readers(workers, train)
         case = replace(measured.case, rows=round(measured.case.rows * rows_factor))
         seconds = median(time_steps(workers, case, train, STEPS)["seconds"] for _ in range(turns))

@@ -381,7 +381,7 @@ TRIED_BY = {
     ),
     "pipelines/config/train/init_from.py": "unit/test_initial_weights.py",
     **{
-        str(path.relative_to(remedies.ROOT)): "unit/test_simulation.py" for path in remedies.ROOT.glob("pipelines/planning/simulation/*.py")
+        str(path.relative_to(remedies.ROOT)): "unit/test_training_simulation.py" for path in remedies.ROOT.glob("pipelines/planning/simulation/*.py")
     },
     **{
         str(path.relative_to(remedies.ROOT)): "unit/test_iceberg.py and unit/test_iceberg_faults.py"

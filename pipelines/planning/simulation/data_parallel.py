@@ -8,11 +8,11 @@ import numpy as np
 from pipelines.errors import ConfigError
 from pipelines.planning.simulation.links import Algorithm, Network, all_reduce_seconds, all_to_all_seconds
 from pipelines.planning.simulation.outcome import Outcome, StepFunction, run_steps, split_by_cause
-from pipelines.planning.simulation.workload import Bucket, Cluster, Workload
+from pipelines.planning.simulation.workload import Cluster, GradientBucket, Workload
 
 
 @dataclass(frozen=True)
-class Ddp:
+class SimulatedDdp:
     """Every worker computes one pass, and buckets are summed one after the other, each once all workers have it."""
 
     algorithm: Algorithm = "ring"
@@ -29,12 +29,12 @@ class Ddp:
             for bucket in workload.buckets
         ]
         start = self.start_seconds if cluster.workers > 1 else 0.0
-        step = bucketed_step(workload, passes=np.ones(cluster.workers), sums=sums, overlaps=self.overlaps, start_seconds=start)
+        step = step_function(workload, passes=np.ones(cluster.workers), sums=sums, overlaps=self.overlaps, start_seconds=start)
         return run_steps(step, cluster, steps, seed, cluster.workers, workload.compute_seconds)
 
 
 @dataclass(frozen=True)
-class Exact:
+class SimulatedExact:
     """One pass per shard; partial sums go to all workers, which each finish one part of the tree and gather the others.
 
     A workload is one shard's pass. Its gradients are summed during a worker's last pass.
@@ -52,7 +52,7 @@ class Exact:
         passes, node_counts = np.diff(edges).astype(float), partial_sums(self.shards, cluster.workers)
         sums = [self._sum_seconds(bucket.bytes, max(node_counts), cluster.workers, cluster.network) for bucket in workload.buckets]
         pass_additions = (passes.max() - 1) * workload.gradient_bytes / self.add_bytes_per_second
-        step = bucketed_step(workload, passes, sums, self.overlaps, extra_seconds=float(pass_additions))
+        step = step_function(workload, passes, sums, self.overlaps, extra_seconds=float(pass_additions))
         return run_steps(step, cluster, steps, seed, self.shards, workload.compute_seconds)
 
     def _sum_seconds(self, size: float, nodes: int, workers: int, network: Network) -> float:
@@ -65,7 +65,7 @@ class Exact:
         return scatter + share * size * nodes / self.add_bytes_per_second + gather
 
 
-def bucketed_step(
+def step_function(
     workload: Workload,
     passes: np.ndarray,
     sums: list[float],
@@ -86,7 +86,7 @@ def bucketed_step(
 
 
 def sum_buckets(
-    buckets: Sequence[Bucket],
+    buckets: Sequence[GradientBucket],
     sums: Sequence[float],
     before: np.ndarray,
     backward: np.ndarray,

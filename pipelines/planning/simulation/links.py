@@ -15,7 +15,7 @@ Algorithm = Literal["ring", "hierarchical", "tree"]
 
 
 @dataclass(frozen=True)
-class Link:
+class NetworkLink:
     """One direction of a link; both directions work at the same time."""
 
     bytes_per_second: float = inf
@@ -30,7 +30,7 @@ class Link:
         return self.latency_seconds + size / self.bytes_per_second
 
 
-IDEAL_LINK = Link()
+IDEAL_LINK = NetworkLink()
 """Takes no time."""
 
 
@@ -38,9 +38,9 @@ IDEAL_LINK = Link()
 class Network:
     """Machines of several workers each, in racks that are joined by a spine."""
 
-    between: Link = IDEAL_LINK
+    between: NetworkLink = IDEAL_LINK
     """A machine's network interface, which its workers share."""
-    within: Link = IDEAL_LINK
+    within: NetworkLink = IDEAL_LINK
     """Between two workers of a machine."""
     workers_per_machine: int = 1
     machines_per_rack: int = 0

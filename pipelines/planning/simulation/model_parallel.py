@@ -7,13 +7,13 @@ import numpy as np
 
 from pipelines.errors import ConfigError
 from pipelines.planning.simulation.data_parallel import sum_buckets
-from pipelines.planning.simulation.links import Link, Network, all_reduce_seconds, reduce_scatter_seconds
+from pipelines.planning.simulation.links import Network, NetworkLink, all_reduce_seconds, reduce_scatter_seconds
 from pipelines.planning.simulation.outcome import Outcome, run_steps, split_by_cause
 from pipelines.planning.simulation.workload import Cluster, Workload
 
 
 @dataclass(frozen=True)
-class Sharded:
+class SimulatedSharded:
     """Workers gather a block's parameters before they compute it, and reduce and scatter its gradients after it.
 
     All collectives of a step share one stream, in the order in which workers ask for them. Gradients count as many bytes as parameters.
@@ -56,7 +56,7 @@ class Sharded:
 
 
 @dataclass(frozen=True)
-class Tensor:
+class SimulatedTensor:
     """A group of consecutive workers computes each layer together, and sums two activations per block and pass (Shoeybi et al. 2019)."""
 
     degree: int
@@ -78,7 +78,7 @@ class Tensor:
 
 
 @dataclass(frozen=True)
-class Context:
+class SimulatedContext:
     """Each worker of a group computes a part of every row's tokens, and keys and values go round the group while it attends (Liu,
     Zaharia and Abbeel 2023). All workers have all parameters."""
 
@@ -90,7 +90,7 @@ class Context:
         replicas = group_count(cluster.workers, self.degree)
         network = cluster.network
         is_within = self.degree <= network.workers_per_machine
-        link = network.within if is_within else Link(network.ring_rate(cluster.workers), network.between.latency_seconds)
+        link = network.within if is_within else NetworkLink(network.ring_rate(cluster.workers), network.between.latency_seconds)
         message = link.seconds(2 * workload.activation_bytes / self.degree) if self.degree > 1 else 0.0
         sums = [all_reduce_seconds(bucket.bytes, cluster.workers, network) for bucket in workload.buckets]
 
@@ -121,6 +121,6 @@ def group_count(workers: int, degree: int) -> int:
 def network_of_strided(network: Network, stride: int) -> Network:
     """The network as workers see it whose ranks are `stride` apart, while all such groups send at the same time."""
     per_machine = network.workers_per_machine
-    shared = Link(network.between.bytes_per_second / min(per_machine, stride), network.between.latency_seconds)
+    shared = NetworkLink(network.between.bytes_per_second / min(per_machine, stride), network.between.latency_seconds)
     in_rack = network.machines_per_rack and max(1, network.machines_per_rack * per_machine // max(stride, per_machine))
     return replace(network, between=shared, workers_per_machine=max(1, per_machine // stride), machines_per_rack=in_rack)

@@ -1,4 +1,4 @@
-"""What a simulation returns: seconds by cause, steps and efficiency."""
+"""The outcome of a simulation: seconds by cause, steps and efficiency."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -38,7 +38,7 @@ class Outcome:
         return self.passes * self.pass_seconds / (self.workers * self.seconds)
 
 
-class Strategy(Protocol):
+class SimulatedStrategy(Protocol):
     """How workers share steps."""
 
     def simulate(self, workload: Workload, cluster: Cluster, steps: int, seed: int) -> Outcome: ...

@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 
 from pipelines.errors import ConfigError
-from pipelines.planning.simulation.links import IDEAL_LINK, Link
+from pipelines.planning.simulation.links import IDEAL_LINK, NetworkLink
 from pipelines.planning.simulation.outcome import Outcome, run_steps, split_by_cause
 from pipelines.planning.simulation.random_numbers import STEP_SPEED, normals
 from pipelines.planning.simulation.stragglers import worker_factors
@@ -20,14 +20,14 @@ from pipelines.planning.simulation.workload import Cluster, Workload
 
 
 @dataclass(frozen=True)
-class ParameterServers:
+class SimulatedServers:
     """A workload is one shard's microbatch; there are as many shards as workers."""
 
     servers: int
     mode: Literal["sync", "async", "bounded"] = "sync"
     staleness: int = 0
     """For `bounded`: steps by which a microbatch may be ahead of the slowest shard."""
-    server: Link = IDEAL_LINK
+    server: NetworkLink = IDEAL_LINK
     """A server's network interface."""
 
     def __post_init__(self) -> None:
@@ -80,7 +80,7 @@ def serve_in_order(arrivals: np.ndarray, seconds: float) -> np.ndarray:
 class _Asynchronous:
     """Workers that take the next microbatch nobody has, in the order (step, shard)."""
 
-    def __init__(self, settings: ParameterServers, workload: Workload, cluster: Cluster, steps: int, seed: int) -> None:
+    def __init__(self, settings: SimulatedServers, workload: Workload, cluster: Cluster, steps: int, seed: int) -> None:
         self._settings, self._workload, self._cluster, self._steps, self._seed = settings, workload, cluster, steps, seed
         self._servers = settings.link(workload)
         self._factors = worker_factors(cluster.stragglers, cluster.workers, seed) * max(cluster.workers_per_core, 1.0)

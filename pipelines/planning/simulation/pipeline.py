@@ -17,7 +17,7 @@ from pipelines.planning.simulation.data_parallel import sum_buckets
 from pipelines.planning.simulation.links import all_reduce_seconds
 from pipelines.planning.simulation.model_parallel import group_count, network_of_strided
 from pipelines.planning.simulation.outcome import Outcome, run_steps
-from pipelines.planning.simulation.workload import Bucket, Cluster, Workload
+from pipelines.planning.simulation.workload import Cluster, GradientBucket, Workload
 
 Schedule = Literal["1F1B", "Interleaved1F1B", "InterleavedZeroBubble", "ZBVZeroBubble"]
 
@@ -31,7 +31,7 @@ class Operation(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Pipelined:
+class SimulatedPipeline:
     """Groups of `degree` workers, each a pipeline. A workload is the pass of one pipeline over all its microbatches."""
 
     degree: int
@@ -51,7 +51,7 @@ class Pipelined:
         def step(factors: np.ndarray) -> tuple[float, Mapping[str, float]]:
             by_place = factors.reshape(replicas, self.degree)
             ends, busy = run_orders(orders, by_place, operation_seconds(self.schedule, self.degree, self.microbatches, workload), message)
-            summed = max(sum_buckets([Bucket(part)], sums, place_ends, np.zeros(replicas)) for place_ends in ends.T)
+            summed = max(sum_buckets([GradientBucket(part)], sums, place_ends, np.zeros(replicas)) for place_ends in ends.T)
             computing = busy + by_place * update
             # Waiting inside the pipeline is a bubble; waiting of pipelines for the slowest of them is for stragglers.
             slowest = float(ends.max())
@@ -88,19 +88,19 @@ def operation_orders(schedule: Schedule, degree: int, microbatches: int) -> list
             f"microbatches to {max(degree, 1) * max(round(microbatches / max(degree, 1)), 1)}"
         )
     if schedule == "1F1B":
-        return [_one_forward_one_backward(place, degree, microbatches) for place in range(degree)]
+        return [_order_1f1b(place, degree, microbatches) for place in range(degree)]
     if schedule == "Interleaved1F1B":
-        return [_interleaved(place, degree, microbatches) for place in range(degree)]
-    return _zero_bubble(schedule, degree, microbatches)
+        return [_order_interleaved(place, degree, microbatches) for place in range(degree)]
+    return _order_zero_bubble(schedule, degree, microbatches)
 
 
-def _one_forward_one_backward(place: int, degree: int, microbatches: int) -> list[Operation]:
+def _order_1f1b(place: int, degree: int, microbatches: int) -> list[Operation]:
     forwards = [Operation("forward", place, number) for number in range(microbatches)]
     backwards = [Operation("backward", place, number) for number in range(microbatches)]
     return _alternate(forwards, backwards, min(degree - place - 1, microbatches))
 
 
-def _interleaved(place: int, degree: int, microbatches: int) -> list[Operation]:
+def _order_interleaved(place: int, degree: int, microbatches: int) -> list[Operation]:
     """Two stages per worker, which take turns after `degree` microbatches."""
     stages, forwards, backwards = [place, place + degree], [], []
     for index in range(2 * microbatches):
@@ -116,7 +116,7 @@ def _alternate(forwards: list[Operation], backwards: list[Operation], warm_up: i
     return [*forwards[:warm_up], *turns, *backwards[len(forwards) - warm_up :]]
 
 
-def _zero_bubble(schedule: Schedule, degree: int, microbatches: int) -> list[list[Operation]]:
+def _order_zero_bubble(schedule: Schedule, degree: int, microbatches: int) -> list[list[Operation]]:
     """Every free worker takes gradients of inputs if there are any, else a forward pass of its last stage that may begin, else gradients of
     parameters; all operations count as equally long. As with 1F1B, stage s of S has at most S - s microbatches in memory."""
     stages = 2 * degree
@@ -162,7 +162,7 @@ def _urgency(operation: Operation) -> tuple[int, int, int]:
 
 
 def _successors(operation: Operation, stages: int) -> list[Operation]:
-    """What can be computed after an operation of a zero-bubble schedule."""
+    """The operations that can be computed after one of a zero-bubble schedule."""
     _, stage, microbatch = operation
     if operation.kind == "forward":
         return [Operation("forward", stage + 1, microbatch) if stage + 1 < stages else Operation("inputs", stage, microbatch)]

@@ -17,7 +17,7 @@ NUMBERS_BYTES = 100.0
 
 
 @dataclass(frozen=True)
-class LocalSgd:
+class SimulatedLocalSgd:
     """Replicas, one a worker, that take `inner_steps` steps of their own before each outer step."""
 
     inner_steps: int
@@ -50,7 +50,7 @@ class LocalSgd:
 
 
 @dataclass(frozen=True)
-class Federated:
+class SimulatedFederated:
     """Rounds of clients whose numbers of rows differ. Workers compute consecutive clients one after the other, and send one sum.
 
     A workload is one pass over the rows of the median client, and a step is a round.

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from pipelines.planning.simulation.outcome import Outcome, Strategy
+from pipelines.planning.simulation.outcome import Outcome, SimulatedStrategy
 from pipelines.planning.simulation.workload import Cluster, Workload
 
-StrategyFor = Callable[[int], tuple[Strategy, Workload]]
+StrategyFor = Callable[[int], tuple[SimulatedStrategy, Workload]]
 """The strategy and the workload of a number of workers: an `exact` run has more shards, and a fixed global batch fewer rows a worker."""
 
 
@@ -29,11 +29,11 @@ def pays_until(curve: dict[int, Outcome], threshold: float) -> int | None:
     return last
 
 
-def fixed_global_batch(workload: Workload, strategy: Strategy) -> StrategyFor:
+def divide_global_batch(workload: Workload, strategy: SimulatedStrategy) -> StrategyFor:
     """Strong scaling: the workload is that of all rows, which the workers divide."""
-    return lambda workers: (strategy, workload.scaled(1 / workers))
+    return lambda workers: (strategy, workload.scale_rows(1 / workers))
 
 
-def fixed_rows_per_worker(workload: Workload, strategy: Strategy) -> StrategyFor:
+def keep_rows_per_worker(workload: Workload, strategy: SimulatedStrategy) -> StrategyFor:
     """Weak scaling: every worker has the same workload, however many there are."""
     return lambda workers: (strategy, workload)

@@ -10,7 +10,7 @@ from pipelines.planning.simulation.random_numbers import STEP_SPEED, WORKER_SPEE
 
 
 @dataclass(frozen=True)
-class Stragglers:
+class SpeedVariation:
     """A worker computes for longer by a factor of its own, and by another in every step. Both are lognormal of median 1."""
 
     worker_sigma: float = 0.0
@@ -26,10 +26,10 @@ class Stragglers:
             raise ConfigError(f"{self}: sigmas are not negative, slow_share is from 0 to 1, and slow_factor at least 1; set them so")
 
 
-EQUAL_WORKERS = Stragglers()
+EQUAL_WORKERS = SpeedVariation()
 
 
-def worker_factors(stragglers: Stragglers, workers: int, seed: int) -> np.ndarray:
+def worker_factors(stragglers: SpeedVariation, workers: int, seed: int) -> np.ndarray:
     """Each worker's own factor, float64 of shape (workers,)."""
     factors = np.ones(workers)
     if stragglers.worker_sigma:
@@ -40,14 +40,14 @@ def worker_factors(stragglers: Stragglers, workers: int, seed: int) -> np.ndarra
     return factors
 
 
-def step_factors(stragglers: Stragglers, workers: int, seed: int, step: int) -> np.ndarray:
+def step_factors(stragglers: SpeedVariation, workers: int, seed: int, step: int) -> np.ndarray:
     """The workers' factors of one step, without their own, float64 of shape (workers,)."""
     if not stragglers.step_sigma:
         return np.ones(workers)
     return np.exp(stragglers.step_sigma * normals(workers, seed, STEP_SPEED, step))
 
 
-def expected_maximum(stragglers: Stragglers, workers: int) -> float:
+def mean_maximum(stragglers: SpeedVariation, workers: int) -> float:
     """Mean of the largest factor of a step over all workers and seeds, by the integral of 1 - F(x) to the power of `workers`.
 
     Both lognormal factors together are lognormal. A slow share must be 0 here; ConfigError else.

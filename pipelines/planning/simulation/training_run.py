@@ -18,7 +18,7 @@ StepSeconds = Callable[[int], float]
 
 
 @dataclass(frozen=True)
-class Checkpoints:
+class CheckpointPlan:
     """When the state is saved, and how long that takes."""
 
     interval_seconds: float
@@ -35,7 +35,7 @@ class Checkpoints:
 
 @dataclass(frozen=True)
 class Faults:
-    """What interrupts a run."""
+    """Interruptions of a run."""
 
     worker_mtbf_seconds: float = inf
     """Mean time between failures of one worker, with its share of its machine and network."""
@@ -83,7 +83,7 @@ class RunOutcome:
 
 
 def simulate_run(
-    workers: int, step_seconds: StepSeconds, checkpoints: Checkpoints, faults: Faults, duration_seconds: float, seed: int
+    workers: int, step_seconds: StepSeconds, checkpoints: CheckpointPlan, faults: Faults, duration_seconds: float, seed: int
 ) -> RunOutcome:
     """Train for that long. Times between failures are exponential: workers fail independently, and do not age."""
     return _Run(workers, step_seconds, checkpoints, faults, duration_seconds, seed).run()
@@ -103,7 +103,7 @@ class _Run:
     """The state of a run at `_now`."""
 
     def __init__(
-        self, workers: int, step_seconds: StepSeconds, checkpoints: Checkpoints, faults: Faults, duration: float, seed: int
+        self, workers: int, step_seconds: StepSeconds, checkpoints: CheckpointPlan, faults: Faults, duration: float, seed: int
     ) -> None:
         if workers < 1 or workers % faults.workers_per_machine:
             raise ConfigError(
@@ -174,7 +174,7 @@ class _Run:
             self._commit(self._being_written)
 
     def _commit(self, saved: tuple[float, float, float]) -> None:
-        """What is saved counts."""
+        """Count what is saved."""
         self._unsaved = _add(self._unsaved, (-saved[0], -saved[1], -saved[2]))
         self._steps, self._worker_seconds = self._steps + saved[1], self._worker_seconds + saved[2]
         self._being_written = (0.0, 0.0, 0.0)

@@ -20,7 +20,7 @@ DECISION_BYTES = 200.0
 
 
 @dataclass(frozen=True)
-class Boosting:
+class SimulatedBoosting:
     """A step is a tree, and a workload one tree over a worker's rows. Decisions take equal parts of its seconds."""
 
     leaves: int

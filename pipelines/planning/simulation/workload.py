@@ -1,4 +1,4 @@
-"""What one data-parallel worker computes and sends in a step, and the workers that do it."""
+"""The passes and gradients of one data-parallel worker in a step, and the workers that compute them."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -7,11 +7,11 @@ import numpy as np
 
 from pipelines.errors import ConfigError
 from pipelines.planning.simulation.links import IDEAL_NETWORK, Network
-from pipelines.planning.simulation.stragglers import EQUAL_WORKERS, Stragglers, step_factors, worker_factors
+from pipelines.planning.simulation.stragglers import EQUAL_WORKERS, SpeedVariation, step_factors, worker_factors
 
 
 @dataclass(frozen=True)
-class Bucket:
+class GradientBucket:
     """Gradients that are sent together."""
 
     bytes: float
@@ -25,7 +25,7 @@ class Workload:
 
     forward_seconds: float
     backward_seconds: float
-    buckets: tuple[Bucket, ...] = ()
+    buckets: tuple[GradientBucket, ...] = ()
     """In the order in which the backward pass has them."""
     optimizer_seconds: float = 0.0
     blocks: int = 1
@@ -49,7 +49,7 @@ class Workload:
     def gradient_bytes(self) -> float:
         return sum(bucket.bytes for bucket in self.buckets)
 
-    def scaled(self, factor: float) -> "Workload":
+    def scale_rows(self, factor: float) -> "Workload":
         """The passes over `factor` times the rows; parameters and their update stay."""
         return replace(
             self,
@@ -65,7 +65,7 @@ class Cluster:
 
     workers: int
     network: Network = IDEAL_NETWORK
-    stragglers: Stragglers = EQUAL_WORKERS
+    stragglers: SpeedVariation = EQUAL_WORKERS
     workers_per_core: float = 1.0
     """Above 1, workers take turns on too few cores, and each computes so many times longer."""
 
@@ -79,12 +79,12 @@ class Cluster:
         return (own * step_factors(self.stragglers, self.workers, seed, step) for step in range(steps))
 
 
-def even_buckets(gradient_bytes: float, count: int) -> tuple[Bucket, ...]:
+def even_buckets(gradient_bytes: float, count: int) -> tuple[GradientBucket, ...]:
     """Equal buckets, of a model whose backward pass has equally many gradients at all times."""
-    return tuple(Bucket(gradient_bytes / count, (number + 1) / count) for number in range(count))
+    return tuple(GradientBucket(gradient_bytes / count, (number + 1) / count) for number in range(count))
 
 
-def fuse_layers(layers: Iterable[tuple[float, float]], capacity_bytes: float) -> tuple[Bucket, ...]:
+def fuse_layers(layers: Iterable[tuple[float, float]], capacity_bytes: float) -> tuple[GradientBucket, ...]:
     """Buckets of at most `capacity_bytes`, but for single layers that are larger.
 
     `layers` are (gradient bytes, part of the backward pass's seconds in any unit), the one that the backward pass computes first coming
@@ -92,11 +92,11 @@ def fuse_layers(layers: Iterable[tuple[float, float]], capacity_bytes: float) ->
     """
     sizes = list(layers)
     all_seconds = sum(seconds for _, seconds in sizes)
-    buckets: list[Bucket] = []
+    buckets: list[GradientBucket] = []
     pending, elapsed = 0.0, 0.0
     for size, seconds in sizes:
         if pending and pending + size > capacity_bytes:
-            buckets.append(Bucket(pending, elapsed / all_seconds))
+            buckets.append(GradientBucket(pending, elapsed / all_seconds))
             pending = 0.0
         pending, elapsed = pending + size, elapsed + seconds
-    return (*buckets, Bucket(pending, 1.0)) if pending else tuple(buckets)
+    return (*buckets, GradientBucket(pending, 1.0)) if pending else tuple(buckets)

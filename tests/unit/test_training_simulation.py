@@ -12,43 +12,43 @@ from torch.distributed.pipelining.schedules import _get_1f1b_rank_ops, _get_warm
 
 from benchmarks.planning import horovod, llama
 from pipelines.errors import ConfigError
-from pipelines.planning.simulation.data_parallel import Ddp, Exact, partial_sums
-from pipelines.planning.simulation.links import Link, Network, all_reduce_seconds, all_to_all_seconds
-from pipelines.planning.simulation.model_parallel import Context, Sharded, Tensor
-from pipelines.planning.simulation.outcome import Strategy
-from pipelines.planning.simulation.parameter_servers import ParameterServers, serve_in_order
-from pipelines.planning.simulation.pipeline import Pipelined, Schedule, operation_orders
-from pipelines.planning.simulation.rounds import Federated, LocalSgd
-from pipelines.planning.simulation.scaling import fixed_global_batch, pays_until, scaling_curve
-from pipelines.planning.simulation.stragglers import Stragglers, expected_maximum, step_factors
-from pipelines.planning.simulation.training_run import Checkpoints, Faults, RunOutcome, best_interval, equal_division, simulate_run
-from pipelines.planning.simulation.trees import Boosting
-from pipelines.planning.simulation.workload import Bucket, Cluster, Workload, even_buckets, fuse_layers
+from pipelines.planning.simulation.data_parallel import SimulatedDdp, SimulatedExact, partial_sums
+from pipelines.planning.simulation.links import Network, NetworkLink, all_reduce_seconds, all_to_all_seconds
+from pipelines.planning.simulation.model_parallel import SimulatedContext, SimulatedSharded, SimulatedTensor
+from pipelines.planning.simulation.outcome import SimulatedStrategy
+from pipelines.planning.simulation.parameter_servers import SimulatedServers, serve_in_order
+from pipelines.planning.simulation.pipeline import Schedule, SimulatedPipeline, operation_orders
+from pipelines.planning.simulation.rounds import SimulatedFederated, SimulatedLocalSgd
+from pipelines.planning.simulation.scaling import divide_global_batch, pays_until, scaling_curve
+from pipelines.planning.simulation.stragglers import SpeedVariation, mean_maximum, step_factors
+from pipelines.planning.simulation.training_run import CheckpointPlan, Faults, RunOutcome, best_interval, equal_division, simulate_run
+from pipelines.planning.simulation.trees import SimulatedBoosting
+from pipelines.planning.simulation.workload import Cluster, GradientBucket, Workload, even_buckets, fuse_layers
 from pipelines.train.ordered_all_reduce import largest_nodes
 
 WORKLOAD = Workload(1.0, 2.0, even_buckets(4e8, 4), optimizer_seconds=0.1, blocks=8, activation_bytes=1e7)
-NETWORK = Network(Link(1e9, 1e-5), Link(1e10, 1e-6), workers_per_machine=4, machines_per_rack=2, oversubscription=2.0)
-NOISY = Stragglers(worker_sigma=0.05, step_sigma=0.1, slow_share=0.25, slow_factor=1.5)
+NETWORK = Network(NetworkLink(1e9, 1e-5), NetworkLink(1e10, 1e-6), workers_per_machine=4, machines_per_rack=2, oversubscription=2.0)
+NOISY = SpeedVariation(worker_sigma=0.05, step_sigma=0.1, slow_share=0.25, slow_factor=1.5)
 DAY = 24 * 3600.0
-STRATEGIES: dict[str, Strategy] = {
-    "ddp": Ddp(),
-    "ddp, hierarchical": Ddp("hierarchical"),
-    "ddp, nothing overlaps": Ddp("tree", overlaps=False),
-    "exact": Exact(shards=16),
-    "exact, odd": Exact(shards=19),
-    "sharded": Sharded(),
-    "sharded, replicas": Sharded(replicas=4, prefetches=False),
-    "sharded, gathered once": Sharded(reshards=False),
-    "tensor": Tensor(4),
-    "context": Context(8, attention_share=0.3),
-    **{schedule: Pipelined(4, 8, schedule) for schedule in get_args(Schedule)},
-    "local_sgd": LocalSgd(4, bytes_share=0.25),
-    "local_sgd, alone": LocalSgd(4, exchanges_numbers=False),
-    "federated": Federated(per_round=24, local_epochs=2, rows_sigma=0.7),
-    "servers, sync": ParameterServers(2, server=Link(1e9, 1e-5)),
-    "servers, async": ParameterServers(2, "async", server=Link(1e9, 1e-5)),
-    "servers, bounded": ParameterServers(2, "bounded", staleness=1, server=Link(1e9, 1e-5)),
-    "boosting": Boosting(leaves=31, inputs=100),
+STRATEGIES: dict[str, SimulatedStrategy] = {
+    "ddp": SimulatedDdp(),
+    "ddp, hierarchical": SimulatedDdp("hierarchical"),
+    "ddp, nothing overlaps": SimulatedDdp("tree", overlaps=False),
+    "exact": SimulatedExact(shards=16),
+    "exact, odd": SimulatedExact(shards=19),
+    "sharded": SimulatedSharded(),
+    "sharded, replicas": SimulatedSharded(replicas=4, prefetches=False),
+    "sharded, gathered once": SimulatedSharded(reshards=False),
+    "tensor": SimulatedTensor(4),
+    "context": SimulatedContext(8, attention_share=0.3),
+    **{schedule: SimulatedPipeline(4, 8, schedule) for schedule in get_args(Schedule)},
+    "local_sgd": SimulatedLocalSgd(4, bytes_share=0.25),
+    "local_sgd, alone": SimulatedLocalSgd(4, exchanges_numbers=False),
+    "federated": SimulatedFederated(per_round=24, local_epochs=2, rows_sigma=0.7),
+    "servers, sync": SimulatedServers(2, server=NetworkLink(1e9, 1e-5)),
+    "servers, async": SimulatedServers(2, "async", server=NetworkLink(1e9, 1e-5)),
+    "servers, bounded": SimulatedServers(2, "bounded", staleness=1, server=NetworkLink(1e9, 1e-5)),
+    "boosting": SimulatedBoosting(leaves=31, inputs=100),
 }
 PIPELINES: tuple[Schedule, ...] = get_args(Schedule)
 
@@ -66,9 +66,9 @@ def test_seconds_by_cause_add_up_and_a_seed_decides_all(name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name in STRATEGIES if not {name} & {"tensor", "context", "federated", *PIPELINES}])
 def test_a_worker_without_links_only_computes(name: str) -> None:
-    strategy = replace(STRATEGIES[name], server=Link()) if "servers" in name else STRATEGIES[name]  # type: ignore[type-var]
-    strategy = replace(strategy, replicas=1) if isinstance(strategy, Sharded) else strategy
-    passes = strategy.shards if isinstance(strategy, Exact) else 1
+    strategy = replace(STRATEGIES[name], server=NetworkLink()) if "servers" in name else STRATEGIES[name]  # type: ignore[type-var]
+    strategy = replace(strategy, replicas=1) if isinstance(strategy, SimulatedSharded) else strategy
+    passes = strategy.shards if isinstance(strategy, SimulatedExact) else 1
     workload = replace(WORKLOAD, optimizer_seconds=0.0)
     outcome = strategy.simulate(workload, Cluster(1), 4, seed=0)
     assert outcome.step_seconds == pytest.approx(3.0 * passes)
@@ -77,9 +77,9 @@ def test_a_worker_without_links_only_computes(name: str) -> None:
 
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_equal_workers_with_ideal_links_scale_but_for_bubbles(name: str) -> None:
-    strategy = replace(STRATEGIES[name], server=Link()) if "servers" in name else STRATEGIES[name]  # type: ignore[type-var]
-    strategy = replace(strategy, rows_sigma=0.0, per_round=16) if isinstance(strategy, Federated) else strategy
-    strategy = replace(strategy, shards=16) if isinstance(strategy, Exact) else strategy
+    strategy = replace(STRATEGIES[name], server=NetworkLink()) if "servers" in name else STRATEGIES[name]  # type: ignore[type-var]
+    strategy = replace(strategy, rows_sigma=0.0, per_round=16) if isinstance(strategy, SimulatedFederated) else strategy
+    strategy = replace(strategy, shards=16) if isinstance(strategy, SimulatedExact) else strategy
     outcome = strategy.simulate(replace(WORKLOAD, optimizer_seconds=0.0), Cluster(16), 4, seed=0)
     assert outcome.efficiency == pytest.approx(1 - outcome.by_cause["bubble"] / outcome.seconds)
     assert (outcome.by_cause["bubble"] > 0) == (name in PIPELINES)
@@ -87,24 +87,24 @@ def test_equal_workers_with_ideal_links_scale_but_for_bubbles(name: str) -> None
 
 @pytest.mark.parametrize("workers", [2, 8, 100, 16_384])
 def test_a_ring_takes_its_closed_form(workers: int) -> None:
-    network = Network(Link(1e9, 1e-5))
+    network = Network(NetworkLink(1e9, 1e-5))
     expected = 2 * (workers - 1) * (1e-5 + 4e8 / workers / 1e9)
     assert all_reduce_seconds(4e8, workers, network) == pytest.approx(expected)
-    bucket = Workload(1.0, 2.0, (Bucket(4e8),))
-    assert Ddp().simulate(bucket, Cluster(workers, network), 2, 0).step_seconds == pytest.approx(3 + expected)
-    assert Exact(workers).simulate(bucket, Cluster(workers, network), 2, 0).step_seconds == pytest.approx(3 + expected)
+    bucket = Workload(1.0, 2.0, (GradientBucket(4e8),))
+    assert SimulatedDdp().simulate(bucket, Cluster(workers, network), 2, 0).step_seconds == pytest.approx(3 + expected)
+    assert SimulatedExact(workers).simulate(bucket, Cluster(workers, network), 2, 0).step_seconds == pytest.approx(3 + expected)
 
 
 def test_early_buckets_hide_behind_the_backward_pass() -> None:
     """Two buckets of half a second each: the first is summed while the second is computed."""
-    network, workload = Network(Link(1e9)), Workload(1.0, 2.0, (Bucket(5e8, 0.5), Bucket(5e8, 1.0)))
-    assert Ddp().simulate(workload, Cluster(2, network), 1, 0).seconds == pytest.approx(3.5)
-    assert Ddp(overlaps=False).simulate(workload, Cluster(2, network), 1, 0).seconds == pytest.approx(4.0)
-    assert Ddp(bytes_share=0.5).simulate(workload, Cluster(2, network), 1, 0).seconds == pytest.approx(3.25)
+    network, workload = Network(NetworkLink(1e9)), Workload(1.0, 2.0, (GradientBucket(5e8, 0.5), GradientBucket(5e8, 1.0)))
+    assert SimulatedDdp().simulate(workload, Cluster(2, network), 1, 0).seconds == pytest.approx(3.5)
+    assert SimulatedDdp(overlaps=False).simulate(workload, Cluster(2, network), 1, 0).seconds == pytest.approx(4.0)
+    assert SimulatedDdp(bytes_share=0.5).simulate(workload, Cluster(2, network), 1, 0).seconds == pytest.approx(3.25)
 
 
 def test_a_hierarchy_sends_fewer_bytes_between_machines_in_fewer_rounds() -> None:
-    network = Network(Link(1e9, 1e-5), Link(), workers_per_machine=8)
+    network = Network(NetworkLink(1e9, 1e-5), NetworkLink(), workers_per_machine=8)
     assert all_reduce_seconds(8e8, 64, network, "hierarchical") == pytest.approx(2 * 7 * 1e-5 + 2 * 7 / 8 * 0.8)
     assert all_reduce_seconds(8e8, 64, network, "tree") == pytest.approx(2 * 3 * 1e-5 + 2 * 0.8)
     assert all_reduce_seconds(8e8, 8, network, "tree") == 0
@@ -112,7 +112,7 @@ def test_a_hierarchy_sends_fewer_bytes_between_machines_in_fewer_rounds() -> Non
 
 def test_an_oversubscribed_spine_slows_what_crosses_it() -> None:
     """Four racks of 4 machines: of what a machine sends to all, 12 parts of 15 leave the rack."""
-    spine = Network(Link(1e9), machines_per_rack=4, oversubscription=4.0)
+    spine = Network(NetworkLink(1e9), machines_per_rack=4, oversubscription=4.0)
     assert all_reduce_seconds(1e9, 16, spine) == pytest.approx(2 * 15 / 16)
     assert all_reduce_seconds(1e9, 16, replace(spine, is_packed=False)) == pytest.approx(4 * 2 * 15 / 16)
     assert all_to_all_seconds(1e9, 16, spine) == pytest.approx(4 * 12 / 15)
@@ -127,11 +127,15 @@ def test_exact_sends_the_partial_sums_that_the_strategy_sends(shards: int, worke
 
 def test_a_gather_hides_behind_the_block_before() -> None:
     """Eight blocks whose gather takes 0.05 s and computing 0.125 s forward: only the first gather and the last reduction are waited for."""
-    network = Network(Link(1e9))
-    outcome = Sharded().simulate(replace(WORKLOAD, optimizer_seconds=0.0, buckets=(Bucket(8e8),)), Cluster(2, network), 1, 0)
+    network = Network(NetworkLink(1e9))
+    outcome = SimulatedSharded().simulate(
+        replace(WORKLOAD, optimizer_seconds=0.0, buckets=(GradientBucket(8e8),)), Cluster(2, network), 1, 0
+    )
     assert outcome.seconds == pytest.approx(3 + 2 * 0.05)
-    apart = Sharded(prefetches=False).simulate(replace(WORKLOAD, optimizer_seconds=0.0, buckets=(Bucket(8e8),)), Cluster(2, network), 1, 0)
-    assert apart.seconds == pytest.approx(3 + 16 * 0.05 + 0.05), "other reductions hide behind the next block"
+    gathered_late = SimulatedSharded(prefetches=False).simulate(
+        replace(WORKLOAD, optimizer_seconds=0.0, buckets=(GradientBucket(8e8),)), Cluster(2, network), 1, 0
+    )
+    assert gathered_late.seconds == pytest.approx(3 + 16 * 0.05 + 0.05), "other reductions hide behind the next block"
 
 
 @pytest.mark.parametrize(("degree", "microbatches"), [(2, 2), (4, 8), (4, 32), (16, 32)])
@@ -139,7 +143,7 @@ def test_bubbles_have_their_published_sizes(degree: int, microbatches: int) -> N
     """(p - 1) / (m + p - 1) for 1F1B (Narayanan et al. 2021), with twice the m where each worker has two stages; less with zero bubble."""
     shares = {}
     for schedule in PIPELINES:
-        outcome = Pipelined(degree, microbatches, schedule).simulate(Workload(1.0, 2.0), Cluster(degree), 1, 0)
+        outcome = SimulatedPipeline(degree, microbatches, schedule).simulate(Workload(1.0, 2.0), Cluster(degree), 1, 0)
         shares[schedule] = outcome.by_cause["bubble"] / outcome.seconds
     assert shares["1F1B"] == pytest.approx((degree - 1) / (microbatches + degree - 1))
     assert shares["Interleaved1F1B"] == pytest.approx((degree - 1) / (2 * microbatches + degree - 1))
@@ -168,27 +172,28 @@ def test_a_schedule_has_torch_s_order(schedule: str, stages: int, factor: int, p
         return (stages - 1 - (step - warm_up) // degree % stages) * degree + place
 
     turns = stages * microbatches - warm_up
-    theirs = _get_1f1b_rank_ops(stages, degree, warm_up, turns, warm_up, place, forward_stage, backward_stage)
+    torch_actions = _get_1f1b_rank_ops(stages, degree, warm_up, turns, warm_up, place, forward_stage, backward_stage)
     kinds = {"FORWARD": "forward", "FULL_BACKWARD": "backward"}
-    expected = [(kinds[action.computation_type.name], action.stage_index, action.microbatch_index) for action in theirs if action]
+    expected = [(kinds[action.computation_type.name], action.stage_index, action.microbatch_index) for action in torch_actions if action]
     assert operation_orders(schedule, degree, microbatches)[place] == expected  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("workers", [1, 16, 512])
 def test_a_step_waits_for_the_expected_maximum_of_its_workers(workers: int) -> None:
-    noise = Stragglers(step_sigma=0.1)
-    measured = Ddp().simulate(Workload(1.0, 2.0), Cluster(workers, stragglers=noise), 2_000, 0).step_seconds / 3
-    assert measured == pytest.approx(expected_maximum(noise, workers), rel=0.005)
+    noise = SpeedVariation(step_sigma=0.1)
+    measured = SimulatedDdp().simulate(Workload(1.0, 2.0), Cluster(workers, stragglers=noise), 2_000, 0).step_seconds / 3
+    assert measured == pytest.approx(mean_maximum(noise, workers), rel=0.005)
     maxima = [step_factors(noise, workers, 1, step).max() for step in range(2_000)]
-    assert float(np.mean(maxima)) == pytest.approx(expected_maximum(noise, workers), rel=0.005)
+    assert float(np.mean(maxima)) == pytest.approx(mean_maximum(noise, workers), rel=0.005)
     with pytest.raises(ConfigError, match="set slow_share to 0"):
-        expected_maximum(replace(noise, slow_share=0.1), workers)
+        mean_maximum(replace(noise, slow_share=0.1), workers)
 
 
 def test_local_steps_average_what_synchronous_steps_wait_for() -> None:
-    cluster = Cluster(64, stragglers=Stragglers(step_sigma=0.2))
+    cluster = Cluster(64, stragglers=SpeedVariation(step_sigma=0.2))
     waits = [
-        LocalSgd(16, exchanges_numbers=exchanges).simulate(WORKLOAD, cluster, 64, 0).by_cause["stragglers"] for exchanges in (True, False)
+        SimulatedLocalSgd(16, exchanges_numbers=exchanges).simulate(WORKLOAD, cluster, 64, 0).by_cause["stragglers"]
+        for exchanges in (True, False)
     ]
     assert waits[1] == pytest.approx(waits[0] / sqrt(16), rel=0.2)
 
@@ -199,14 +204,14 @@ def test_servers_take_messages_one_after_the_other() -> None:
     for arrival in arrivals:
         ends.append(max(ends[-1], arrival) + 1.0)
     assert serve_in_order(arrivals, 1.0).tolist() == ends[1:]
-    workload = Workload(1.0, 2.0, (Bucket(1e9),))
-    outcome = ParameterServers(2, server=Link(1e9)).simulate(workload, Cluster(8), 1, 0)
+    workload = Workload(1.0, 2.0, (GradientBucket(1e9),))
+    outcome = SimulatedServers(2, server=NetworkLink(1e9)).simulate(workload, Cluster(8), 1, 0)
     assert outcome.seconds == pytest.approx(0.5 * 8 + 3 + 0.5), "the last pull, then its own microbatch and push"
 
 
 def test_only_asynchronous_servers_do_not_wait_for_a_slow_worker() -> None:
-    cluster = Cluster(4, stragglers=Stragglers(slow_share=0.25, slow_factor=4.0))
-    rates = {mode: ParameterServers(2, mode, staleness=4).simulate(WORKLOAD, cluster, 100, 0) for mode in ("sync", "async", "bounded")}
+    cluster = Cluster(4, stragglers=SpeedVariation(slow_share=0.25, slow_factor=4.0))
+    rates = {mode: SimulatedServers(2, mode, staleness=4).simulate(WORKLOAD, cluster, 100, 0) for mode in ("sync", "async", "bounded")}
     assert rates["sync"].efficiency == pytest.approx(0.25, rel=0.05)
     assert rates["async"].efficiency == pytest.approx((3 + 0.25) / 4, rel=0.05)
     assert rates["bounded"].efficiency == pytest.approx(rates["async"].efficiency, rel=0.05)
@@ -214,15 +219,15 @@ def test_only_asynchronous_servers_do_not_wait_for_a_slow_worker() -> None:
 
 
 def test_bounded_servers_without_staleness_are_synchronous() -> None:
-    cluster = Cluster(8, stragglers=Stragglers(worker_sigma=0.5))
+    cluster = Cluster(8, stragglers=SpeedVariation(worker_sigma=0.5))
     workload = Workload(1.0, 2.0)
-    bounded = ParameterServers(1, "bounded", staleness=0).simulate(workload, cluster, 5, 3)
-    sync = ParameterServers(1).simulate(workload, cluster, 5, 3)
+    bounded = SimulatedServers(1, "bounded", staleness=0).simulate(workload, cluster, 5, 3)
+    sync = SimulatedServers(1).simulate(workload, cluster, 5, 3)
     assert bounded.seconds >= sync.seconds * 0.999
 
 
 def run(faults: Faults, interval: float = 600.0, pause: float = 10.0, write: float = 0.0, days: float = 54, seed: int = 0) -> RunOutcome:
-    return simulate_run(16_384, equal_division(16_384, 10.0), Checkpoints(interval, pause, write), faults, days * DAY, seed)
+    return simulate_run(16_384, equal_division(16_384, 10.0), CheckpointPlan(interval, pause, write), faults, days * DAY, seed)
 
 
 @pytest.mark.parametrize("spares", [0, 3, 10**9])
@@ -304,7 +309,7 @@ def test_llama_s_published_goodput_is_met_within_five_points() -> None:
 
 def test_fewer_rows_for_each_worker_stop_paying() -> None:
     workload = Workload(100.0, 200.0, even_buckets(4e8, 8))
-    curve = scaling_curve(fixed_global_batch(workload, Ddp()), Cluster(1, NETWORK), [2**power for power in range(10)], 1, 0)
+    curve = scaling_curve(divide_global_batch(workload, SimulatedDdp()), Cluster(1, NETWORK), [2**power for power in range(10)], 1, 0)
     assert curve[1].efficiency == pytest.approx(1)
     assert pays_until(curve, 0.8) == 256
     assert curve[512].efficiency < 0.8 < curve[256].efficiency < curve[128].efficiency
@@ -312,27 +317,33 @@ def test_fewer_rows_for_each_worker_stop_paying() -> None:
 
 
 def test_too_few_cores_make_all_workers_slower() -> None:
-    times = [Ddp().simulate(WORKLOAD, Cluster(4, workers_per_core=share), 1, 0).seconds for share in (0.5, 1.0, 2.0)]
+    times = [SimulatedDdp().simulate(WORKLOAD, Cluster(4, workers_per_core=share), 1, 0).seconds for share in (0.5, 1.0, 2.0)]
     assert times == pytest.approx([3.1, 3.1, 6.2])
 
 
 def test_buckets_are_filled_as_the_backward_pass_goes_on() -> None:
-    assert fuse_layers([(3, 1), (3, 1), (9, 1), (2, 1)], 6) == (Bucket(6, 0.5), Bucket(9, 0.75), Bucket(2, 1.0))
+    assert fuse_layers([(3, 1), (3, 1), (9, 1), (2, 1)], 6) == (GradientBucket(6, 0.5), GradientBucket(9, 0.75), GradientBucket(2, 1.0))
 
 
 REFUSED: list[tuple[Callable[[], object], Callable[[], object]]] = [
-    (lambda: Link(0.0), lambda: Link(1.0)),
+    (lambda: NetworkLink(0.0), lambda: NetworkLink(1.0)),
     (lambda: Network(workers_per_machine=0), lambda: Network(workers_per_machine=1)),
-    (lambda: Stragglers(slow_share=2), lambda: Stragglers(slow_share=1)),
-    (lambda: Workload(1.0, 1.0, (Bucket(1, 0.5), Bucket(1, 0.2))), lambda: Workload(1.0, 1.0, (Bucket(1, 0.2), Bucket(1, 0.5)))),
+    (lambda: SpeedVariation(slow_share=2), lambda: SpeedVariation(slow_share=1)),
+    (
+        lambda: Workload(1.0, 1.0, (GradientBucket(1, 0.5), GradientBucket(1, 0.2))),
+        lambda: Workload(1.0, 1.0, (GradientBucket(1, 0.2), GradientBucket(1, 0.5))),
+    ),
     (lambda: Cluster(0), lambda: Cluster(1)),
-    (lambda: Checkpoints(0.0, 1.0), lambda: Checkpoints(1.0, 1.0)),
+    (lambda: CheckpointPlan(0.0, 1.0), lambda: CheckpointPlan(1.0, 1.0)),
     (lambda: Faults(0.0), lambda: Faults(1.0)),
-    (lambda: ParameterServers(0), lambda: ParameterServers(1)),
-    (lambda: Exact(2).simulate(WORKLOAD, Cluster(3), 1, 0), lambda: Exact(2).simulate(WORKLOAD, Cluster(2), 1, 0)),
-    (lambda: Tensor(3).simulate(WORKLOAD, Cluster(4), 1, 0), lambda: Tensor(3).simulate(WORKLOAD, Cluster(6), 1, 0)),
-    (lambda: LocalSgd(0).simulate(WORKLOAD, Cluster(4), 1, 0), lambda: LocalSgd(1).simulate(WORKLOAD, Cluster(4), 1, 0)),
-    (lambda: Federated(2).simulate(WORKLOAD, Cluster(4), 1, 0), lambda: Federated(4).simulate(WORKLOAD, Cluster(4), 1, 0)),
+    (lambda: SimulatedServers(0), lambda: SimulatedServers(1)),
+    (lambda: SimulatedExact(2).simulate(WORKLOAD, Cluster(3), 1, 0), lambda: SimulatedExact(2).simulate(WORKLOAD, Cluster(2), 1, 0)),
+    (lambda: SimulatedTensor(3).simulate(WORKLOAD, Cluster(4), 1, 0), lambda: SimulatedTensor(3).simulate(WORKLOAD, Cluster(6), 1, 0)),
+    (lambda: SimulatedLocalSgd(0).simulate(WORKLOAD, Cluster(4), 1, 0), lambda: SimulatedLocalSgd(1).simulate(WORKLOAD, Cluster(4), 1, 0)),
+    (
+        lambda: SimulatedFederated(2).simulate(WORKLOAD, Cluster(4), 1, 0),
+        lambda: SimulatedFederated(4).simulate(WORKLOAD, Cluster(4), 1, 0),
+    ),
     (lambda: operation_orders("Interleaved1F1B", 4, 6), lambda: operation_orders("Interleaved1F1B", 4, 8)),
     (lambda: run(Faults(workers_per_machine=3), days=0.01), lambda: run(Faults(workers_per_machine=4), days=0.01)),
 ]
