@@ -19,6 +19,7 @@ The way of the data:
 
 `applications`, `formats` and `exports` are slices on top of all this, a folder each: trees, language models, detection, forecasts and
 more; Excel, SQLite and others; targets of exports beside ONNX. No room names one.
+`planning` says what a training would take, before it is started: it simulates steps and whole runs on many workers.
 `init` drafts the first config of a pipeline from its data, `rehearsal` tries it on a sample of them, and `demo` runs a first pipeline.
 `doctor` examines whether a machine can run it. `notebook` takes frames in, and answers with frames.
 

@@ -8,6 +8,7 @@
 6. `memory`       estimates a worker's memory, and `step_time` the seconds of a step.
 7. `failures`     adds checkpoints, failures and restarts.
 8. `candidates`   evaluates every layout, and chooses the best of each kind.
+9. `simulation`   simulates steps and runs of many workers, with stragglers and failures, by discrete events.
 
 All of them are pure functions, beside the reading of data sheets.
 """

@@ -385,6 +385,9 @@ TRIED_BY = {
         "unit/test_planning.py",
     ),
     **{
+        str(path.relative_to(remedies.ROOT)): "unit/test_training_simulation.py" for path in remedies.ROOT.glob("pipelines/planning/simulation/*.py")
+    },
+    **{
         str(path.relative_to(remedies.ROOT)): "unit/test_iceberg.py and unit/test_iceberg_faults.py"
         for path in remedies.ROOT.glob("pipelines/formats/iceberg/*.py")
     },
