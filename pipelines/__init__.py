@@ -19,11 +19,11 @@ The way of the data:
 
 `applications`, `formats` and `exports` are slices on top of all this, a folder each: trees, language models, detection, forecasts and
 more; Excel, SQLite and others; targets of exports beside ONNX. No room names one.
-`planning` says what a training would take, before it is started: it simulates steps and whole runs on many workers.
 `init` drafts the first config of a pipeline from its data, `rehearsal` tries it on a sample of them, and `demo` runs a first pipeline.
 `doctor` examines whether a machine can run it. `notebook` takes frames in, and answers with frames.
 
-`planning` predicts a training from plain numbers: its hours, memory and cost, in any layout on any cluster.
+`planning` predicts a training from plain numbers: its hours, memory and cost, in any layout on any cluster; and it simulates steps and
+whole runs of many workers. `costs` counts what a task's model computes and keeps, and `planner` lists the layouts for a config.
 
 `api` and `commands` are the ways in, from Python and from a shell; `command_line` reads a command's arguments, and ends its process.
 `extending` has what parts of one's own import. `errors` is the tree of exceptions, and `ranking` has the areas under curves that metrics,

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from pipelines.lifecycle.statements.checks import PartCheck
     from pipelines.lifecycle.statements.verification import Verification
     from pipelines.notebook.fitted_model import FittedModel
-    from pipelines.planner.plan import Plan
+    from pipelines.planner.plan import TrainingPlan
     from pipelines.runtime.notebook_html import HtmlPage
     from pipelines.serving.batch.predictions_manifest import Predictions
     from pipelines.serving.registry.promote import Promotion
@@ -299,7 +299,7 @@ def plan(
     rows: float = 0.0,
     deadline: str = "",
     budget: float = 0.0,
-) -> Plan:
+) -> TrainingPlan:
     """List the layouts with which a config, or a transformer `model`, trains on `hardware`, such as `h200x8,a100x64`, the fastest first.
 
     `model` is a name such as llama3-8b, or a shape such as `layers=32,width=4096,…`. `layout` is the only one to estimate, such as

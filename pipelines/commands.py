@@ -319,7 +319,7 @@ def erase_keys(program: str, arguments: list[str]) -> None:
         erase_and_tell(config, options.key, options.grace, options.yes, options.predictions, conf)
 
 
-def plan(program: str, arguments: list[str]) -> None:
+def list_layouts(program: str, arguments: list[str]) -> None:
     """List the layouts with which a config trains on given machines: memory, seconds, hours and costs of each, and the best of them."""
     usage = "--hardware NAMExCOUNT[,…] [--deadline 4h] [--budget 200] [--layout degree=N,… --microbatch N --accumulation N] [--json]"
     numbers = ("--microbatch", "--accumulation", "--global-batch")
@@ -336,8 +336,8 @@ def plan(program: str, arguments: list[str]) -> None:
     from pipelines.api import plan
     from pipelines.planner.plan_text import plan_json, plan_text
 
-    made = plan(config, **vars(options))
-    print(plan_json(made) if output_flag == "--json" else plan_text(made))
+    training_plan = plan(config, **vars(options))
+    print(plan_json(training_plan) if output_flag == "--json" else plan_text(training_plan))
 
 
 def doctor(program: str, arguments: list[str]) -> None:
@@ -387,7 +387,7 @@ COMMANDS: dict[str, Command] = {
     "diff": show_changes,
     "clean": remove_old_versions,
     "erase": erase_keys,
-    "plan": plan,
+    "plan": list_layouts,
     "doctor": doctor,
 }
 

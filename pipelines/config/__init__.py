@@ -6,6 +6,7 @@
 3. `section`       is the base class of these parts, and `secrets` finds passwords and tokens. `sections` has all of them by name, for a
                    config that is built in Python.
 4. `paths`         says where relative paths start, and reads files that belong to settings.
+   `durations`     reads times such as 90m.
 5. `effects`       is the rule that a setting which is given has an effect; settings say in their annotations beside what they have one.
 6. `kinds`         finds the classes of settings that names stand for, also those of `slices`, which the core works without; `plugins`
                    imports those that a file names by `module:Class`.

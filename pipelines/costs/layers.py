@@ -7,7 +7,7 @@ from typing import Literal
 
 from torch import nn
 
-from pipelines.costs.operators import CountedPass, Operator, RecordedPass
+from pipelines.costs.operators import CountedPass, RecordedOperator, RecordedPass
 from pipelines.planning.model_costs import Activations, Layer, Matmul, ModelCosts
 from pipelines.runtime.compat.torch import BatchNorm
 from pipelines.tasks.base import Task
@@ -45,7 +45,7 @@ def model_costs(name: str, counted: CountedPass, number_bytes: int) -> ModelCost
         tuple(_merge_equal(layers)),
         units_per_row=divisible.count if divisible else 1,
         unit="tokens" if divisible else "rows",
-        tensor_divides=tuple(dict.fromkeys(_divided_parts(model, plans))),
+        tensor_divides=tuple(dict.fromkeys(_tensor_units(model, plans))),
         positions=divisible.count if divisible else 0,
         recomputes=bool(blocks) and not any(map(_has_batch_norm, blocks)),
         has_stages=type(task).stages is not Task.stages and not _has_batch_norm(model),
@@ -91,11 +91,11 @@ def _layer(section: _Section, recorded: RecordedPass, plans: Mapping[str, LayerP
     operators = [operator for operator in recorded.operators if operator.block == section.number and operator.kind != "view"]
     products = [operator for operator in operators if operator.kind == "product"]
     attention = [operator for operator in operators if operator.kind == "attention"]
-    others = [operator for operator in operators if operator.kind == "other"]
+    elementwise_operators = [operator for operator in operators if operator.kind == "other"]
     attention_flops = sum(operator.flops for operator in attention)
     computed = sum(operator.flops * (0.5 if operator.is_causal else 1.0) for operator in attention)
-    elementwise = sum(_moved_bytes(operator) for operator in others)
-    regions = list(_fused_regions(operators))
+    elementwise = sum(_traffic(operator) for operator in elementwise_operators)
+    regions = list(_kernel_regions(operators))
     return Layer(
         section.name,
         1,
@@ -108,10 +108,10 @@ def _layer(section: _Section, recorded: RecordedPass, plans: Mapping[str, LayerP
         key_value_bytes=scale * sum(operator.key_value_bytes for operator in attention),
         elementwise_bytes=scale * elementwise,
         fused_bytes=scale * sum(_boundary_bytes(region, operators) for region in regions),
-        undivided=_undivided_part(operators, plans),
+        undivided=_share_outside_tensor_groups(operators, plans),
         activations=_activations(section, recorded, products + attention, scale),
-        working_bytes=scale * max(map(_moved_bytes, operators), default=0.0),
-        fused_working_bytes=scale * max(map(_moved_bytes, products), default=0.0),
+        working_bytes=scale * max(map(_traffic, operators), default=0.0),
+        fused_working_bytes=scale * max(map(_traffic, products), default=0.0),
         output_bytes=scale * recorded.block_outputs.get(section.number, 0.0),
         tensor_sums=sum(plan.by == "rows" and recorded.module_blocks.get(name, -2) == section.number for name, plan in plans.items()),
         kernels=len(operators),
@@ -119,19 +119,19 @@ def _layer(section: _Section, recorded: RecordedPass, plans: Mapping[str, LayerP
     )
 
 
-def _matmul(operator: Operator, plans: Mapping[str, LayerPlan], rows: int) -> Matmul:
+def _matmul(operator: RecordedOperator, plans: Mapping[str, LayerPlan], rows: int) -> Matmul:
     positions, inputs, outputs = operator.shape
     plan = plans.get(operator.module)
     return Matmul(positions / rows, inputs, outputs, _DIVIDED.get(plan.by, "nothing") if plan else "nothing")
 
 
-def _moved_bytes(operator: Operator) -> float:
+def _traffic(operator: RecordedOperator) -> float:
     return sum(operator.inputs.values()) + sum(operator.outputs.values())
 
 
-def _fused_regions(operators: Sequence[Operator]) -> Iterator[list[Operator]]:
+def _kernel_regions(operators: Sequence[RecordedOperator]) -> Iterator[list[RecordedOperator]]:
     """Runs of elementwise operators between products and attention, each of which a compiler may make one kernel."""
-    region: list[Operator] = []
+    region: list[RecordedOperator] = []
     for operator in operators:
         if operator.kind == "other":
             region.append(operator)
@@ -142,7 +142,7 @@ def _fused_regions(operators: Sequence[Operator]) -> Iterator[list[Operator]]:
         yield region
 
 
-def _boundary_bytes(region: Sequence[Operator], operators: Sequence[Operator]) -> float:
+def _boundary_bytes(region: Sequence[RecordedOperator], operators: Sequence[RecordedOperator]) -> float:
     """Bytes that a kernel for the whole region reads and writes: tensors that it takes from others, and those that others take from it."""
     inside = {id(operator) for operator in region}
     outputs = {number: size for operator in region for number, size in operator.outputs.items()}
@@ -152,7 +152,7 @@ def _boundary_bytes(region: Sequence[Operator], operators: Sequence[Operator]) -
     return sum(reads.values()) + sum(size for number, size in outputs.items() if number in used_outside or number in last)
 
 
-def _undivided_part(operators: Sequence[Operator], plans: Mapping[str, LayerPlan]) -> float:
+def _share_outside_tensor_groups(operators: Sequence[RecordedOperator], plans: Mapping[str, LayerPlan]) -> float:
     """The part of elementwise traffic on tensors that a tensor group does not divide: all but what follows from divided outputs."""
     divided = set[int]()
     total = undivided = 0.0
@@ -164,27 +164,30 @@ def _undivided_part(operators: Sequence[Operator], plans: Mapping[str, LayerPlan
         is_divided = any(number in divided for number in operator.inputs)
         divided.update(operator.outputs if is_divided else ())
         if operator.kind == "other":
-            total += _moved_bytes(operator)
-            undivided += 0.0 if is_divided else _moved_bytes(operator)
+            total += _traffic(operator)
+            undivided += 0.0 if is_divided else _traffic(operator)
     return undivided / total if total else 1.0
 
 
-def _activations(section: _Section, recorded: RecordedPass, expensive: Sequence[Operator], scale: float) -> Activations:
+def _activations(section: _Section, recorded: RecordedPass, expensive: Sequence[RecordedOperator], scale: float) -> Activations:
     """Bytes that a layer keeps, by what is computed again: all that autograd keeps; with fused kernels, inputs and outputs of products and
     attention; with `selective`, the layer's input and the outputs of these."""
-    kept = {number: size for number, (block, size) in recorded.kept.items() if block == section.number}
-    none = float(sum(kept.values()))
+    kept_sizes = {number: size for number, (block, size) in recorded.kept_tensors.items() if block == section.number}
+    none = float(sum(kept_sizes.values()))
     expensive_outputs = {number: size for operator in expensive for number, size in operator.outputs.items()}
-    around = {**{number: size for operator in expensive for number, size in operator.inputs.items() if number in kept}, **expensive_outputs}
+    around = {
+        **{number: size for operator in expensive for number, size in operator.inputs.items() if number in kept_sizes},
+        **expensive_outputs,
+    }
     inputs = recorded.block_inputs.get(section.number, 0.0)
-    compiled = min(none, inputs + sum(size for number, size in around.items() if number in kept))
+    compiled = min(none, inputs + sum(size for number, size in around.items() if number in kept_sizes))
     if section.role != "block" or not recorded.block_inputs:
         return Activations(*(scale * value for value in (none, compiled, none, none, none)))
     products = float(sum(expensive_outputs.values()))
     return Activations(*(scale * value for value in (none, compiled, inputs + products, inputs + products / 2, inputs)))
 
 
-def _divided_parts(model: nn.Module, plans: Mapping[str, LayerPlan]) -> Iterator[tuple[str, int]]:
+def _tensor_units(model: nn.Module, plans: Mapping[str, LayerPlan]) -> Iterator[tuple[str, int]]:
     modules = dict(model.named_modules())
     for name, plan in plans.items():
         if plan.parts:

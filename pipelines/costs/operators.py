@@ -11,16 +11,16 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
-from torch.utils.flop_counter import flop_registry
 
 from pipelines.data.versions.schema import ROW_KEYS
 from pipelines.errors import ConfigError
 from pipelines.runtime.compat.torch_operators import (
     NEEDS_VALUES,
     OperatorMode,
+    autograd_tensors,
+    counted_flops,
     fake_tensors,
     operator_name,
-    saved_tensors,
     storage_identity,
     tensors_in,
 )
@@ -34,7 +34,7 @@ _ATTENTION = "_scaled_dot_product_"
 
 
 @dataclass(frozen=True)
-class Operator:
+class RecordedOperator:
     """One call of an operator. Tensors are named by numbers, the same for all views of a storage."""
 
     name: str
@@ -58,8 +58,8 @@ class RecordedPass:
     """A forward pass with the loss."""
 
     rows: int
-    operators: list[Operator] = field(default_factory=list)
-    kept: dict[int, tuple[int, int]] = field(default_factory=dict)
+    operators: list[RecordedOperator] = field(default_factory=list)
+    kept_tensors: dict[int, tuple[int, int]] = field(default_factory=dict)
     """Block and bytes of each tensor that autograd keeps, without parameters."""
     block_inputs: dict[int, float] = field(default_factory=dict)
     """Bytes of the tensors that each block takes."""
@@ -144,7 +144,7 @@ class _Recorder(OperatorMode):
         module = self._names.get(self._running[-1], "") if self._running else ""
         key_values = sum(size_bytes(tensor) for tensor in arguments[1:3]) if is_attention else 0
         self.recorded.operators.append(
-            Operator(
+            RecordedOperator(
                 name, kind, module, self._block, inputs, outputs, flops, shape, is_attention and _is_causal(arguments, options), key_values
             )
         )
@@ -163,10 +163,10 @@ class _Recorder(OperatorMode):
     def note_kept(self, loss: Tensor) -> None:
         """Note the tensors that autograd keeps for the backward pass from `loss`."""
         blocks = {number: operator.block for operator in reversed(self.recorded.operators) for number in operator.outputs}
-        for tensor in saved_tensors(loss):
+        for tensor in autograd_tensors(loss):
             if storage_identity(tensor) not in self._parameters:
                 number = self._number(tensor)
-                self.recorded.kept[number] = (blocks.get(number, -1), size_bytes(tensor))
+                self.recorded.kept_tensors[number] = (blocks.get(number, -1), size_bytes(tensor))
 
     def _enter(self, module: nn.Module, arguments: Any) -> None:
         self._running.append(module)
@@ -197,16 +197,15 @@ def _describe(function: Any, name: str, arguments: Any, options: Any, result: An
     """The kind of an operator, its FLOPs, and the shape of a product."""
     if function.is_view or name in _VIEWS:
         return "view", 0.0, (0.0, 0.0, 0.0)
-    packet = function._overloadpacket
-    flops = float(flop_registry[packet](*arguments, **options, out_val=result)) if packet in flop_registry else 0.0
+    flops = counted_flops(function, arguments, options, result)
     if name.startswith(_ATTENTION):  # torch has no formula for the kernel of CPUs
         query, key, value = (tensor.shape for tensor in arguments[:3])
         pairs = query.numel() // query[-1] * key[-2]
         return "attention", float(2 * pairs * (query[-1] + value[-1])), (0.0, 0.0, 0.0)
     if name in _PRODUCTS:
-        left, right = [value for value in arguments if isinstance(value, Tensor)][-2:]
-        inputs, outputs = right.shape[-2:]
-        return "product", flops, (left.numel() / inputs, float(inputs), float(outputs))
+        first, second = [value for value in arguments if isinstance(value, Tensor)][-2:]
+        inputs, outputs = second.shape[-2:]
+        return "product", flops, (first.numel() / inputs, float(inputs), float(outputs))
     if name == "convolution":
         weight = arguments[1]
         positions = result.numel() / result.shape[1]

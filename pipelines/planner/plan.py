@@ -24,7 +24,7 @@ _UNKNOWN_STEPS = 100_000
 
 @dataclass(frozen=True)
 class PlanRequest:
-    """What is to be planned, beside the config. Numbers that are 0 are not given."""
+    """The options of a plan, beside the config; numbers that are not given are 0."""
 
     hardware: str
     """Clusters, such as `h200x8,a100x64`."""
@@ -44,7 +44,7 @@ class PlanRequest:
 
 
 @dataclass(frozen=True)
-class Plan:
+class TrainingPlan:
     """Candidates, the fastest first, with the best of each kind."""
 
     job: TrainingJob
@@ -57,22 +57,22 @@ class Plan:
     """Whether it is known how many rows are trained on, and so hours and costs."""
 
 
-def make_plan(request: PlanRequest, config: Config | None = None) -> Plan:
+def make_plan(request: PlanRequest, config: Config | None = None) -> TrainingPlan:
     """Plan the training of `config`, or of `request.model`. Raises ConfigError for hardware, a model or a layout that is unknown or does
     not fit, and if no candidate fits; it says then which comes nearest."""
     clusters = parse_clusters(request.hardware, request.folder)
     if config is None and not request.model:
         raise ConfigError("there is neither a config nor --model; give CONF.yaml, or a model such as llama3-8b")
-    layout = _requested_layout(request, config)
+    layout = _parse_request_layout(request, config)
     job, notes, has_rows = _job(request, config, layout)
     if layout is not None:
         candidates = [_evaluate_layout(job, cluster, layout) for cluster in clusters]
-        return Plan(job, sorted(candidates, key=lambda candidate: candidate.step.step_seconds), (), config, notes, has_rows)
+        return TrainingPlan(job, sorted(candidates, key=lambda candidate: candidate.step.step_seconds), (), config, notes, has_rows)
     candidates = find_candidates(job, clusters)
-    return Plan(job, candidates, choose_plans(job, candidates), config, notes, has_rows)
+    return TrainingPlan(job, candidates, choose_plans(job, candidates), config, notes, has_rows)
 
 
-def _requested_layout(request: PlanRequest, config: Config | None) -> ParallelLayout | None:
+def _parse_request_layout(request: PlanRequest, config: Config | None) -> ParallelLayout | None:
     if not request.layout:
         return None
     further = {name: value for name in ("microbatch", "accumulation") if (value := getattr(request, name))}
@@ -84,7 +84,7 @@ def _requested_layout(request: PlanRequest, config: Config | None) -> ParallelLa
 
 
 def _job(request: PlanRequest, config: Config | None, layout: ParallelLayout | None) -> tuple[TrainingJob, list[str], bool]:
-    """What is to be trained, what is assumed of it, and whether the number of rows is known."""
+    """The training, assumptions about it, and whether its number of rows is known."""
     notes: list[str] = []
     version = _version(config, notes) if config is not None and not request.model else None
     model = parse_transformer(request.model) if request.model or config is None else config_costs(config, version)
@@ -95,7 +95,7 @@ def _job(request: PlanRequest, config: Config | None, layout: ParallelLayout | N
     if not global_batch:
         global_batch = DEFAULT_GLOBAL_BATCH
         notes.append(f"a step has {global_batch} rows; --global-batch gives another number")
-    rows = request.rows or _rows_of(config, version)
+    rows = request.rows or _row_total(config, version)
     if not rows:
         notes.append("how many rows are trained on is unknown, and so are hours and costs; --rows gives the number")
     job = TrainingJob(
@@ -119,7 +119,7 @@ def _version(config: Config, notes: list[str]) -> Version | None:
         return None
 
 
-def _rows_of(config: Config | None, version: Version | None) -> float:
+def _row_total(config: Config | None, version: Version | None) -> float:
     if config is None or version is None:
         return 0.0
     steps_per_epoch = version.rows("train") // config.train.global_batch

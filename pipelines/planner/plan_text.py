@@ -8,8 +8,8 @@ from typing import Any
 
 import yaml
 
-from pipelines.planner.plan import Plan
-from pipelines.planner.settings import train_settings
+from pipelines.planner.plan import TrainingPlan
+from pipelines.planner.settings import layout_settings
 from pipelines.planning.candidates import PlanCandidate
 from pipelines.planning.layouts import DEGREES
 
@@ -18,7 +18,7 @@ _SHOWN = 12
 _PARTS = ("compute", "communication", "bubble", "optimizer", "data")
 
 
-def candidate_values(candidate: PlanCandidate, plan: Plan) -> dict[str, Any]:
+def candidate_values(candidate: PlanCandidate, plan: TrainingPlan) -> dict[str, Any]:
     """A candidate as plain values; hours and costs are null where the number of rows is unknown."""
     step, layout, unit = candidate.step, candidate.layout, plan.job.model.unit
     return {
@@ -39,11 +39,11 @@ def candidate_values(candidate: PlanCandidate, plan: Plan) -> dict[str, Any]:
         "expected_hours": candidate.expected_hours if plan.has_rows else None,
         "cost": candidate.cost if plan.has_rows else None,
         "checkpoint_every_seconds": candidate.failures.interval_seconds,
-        "train": train_settings(layout, plan.config),
+        "train": layout_settings(layout, plan.config),
     }
 
 
-def plan_json(plan: Plan) -> str:
+def plan_json(plan: TrainingPlan) -> str:
     """All candidates as a JSON list, the fastest first; those that are the best of a kind say so."""
     kinds: dict[int, list[str]] = {}
     for choice in plan.choices:
@@ -53,13 +53,13 @@ def plan_json(plan: Plan) -> str:
     )
 
 
-def plan_text(plan: Plan) -> str:
+def plan_text(plan: TrainingPlan) -> str:
     """The plan as a terminal shows it."""
-    shown = _first_of_each_hardware(plan.candidates)
-    shown += [choice.candidate for choice in plan.choices if all(choice.candidate is not candidate for candidate in shown)]
-    lines = [*(f"assumed   {note}" for note in plan.notes), *_table(shown, plan)]
-    if len(plan.candidates) > len(shown):
-        lines.append(f"and {len(plan.candidates) - len(shown):,} more; --json prints all of them")
+    listed = _first_of_each_hardware(plan.candidates)
+    listed += [choice.candidate for choice in plan.choices if all(choice.candidate is not candidate for candidate in listed)]
+    lines = [*(f"assumed   {note}" for note in plan.notes), *_table(listed, plan)]
+    if len(plan.candidates) > len(listed):
+        lines.append(f"and {len(plan.candidates) - len(listed):,} more; --json prints all of them")
     for choice in plan.choices if plan.has_rows else plan.choices[:1]:
         title = f"{choice.kind}: {choice.candidate.cluster.name}. {choice.reason}"
         lines += ["", title, *_settings_lines(choice.candidate, plan)]
@@ -69,17 +69,17 @@ def plan_text(plan: Plan) -> str:
 def _first_of_each_hardware(candidates: Sequence[PlanCandidate]) -> list[PlanCandidate]:
     names = {candidate.cluster.name for candidate in candidates}
     counts = Counter[str]()
-    shown = []
+    listed = []
     for candidate in candidates:
         counts[candidate.cluster.name] += 1
         if counts[candidate.cluster.name] <= max(3, _SHOWN // len(names)):
-            shown.append(candidate)
-    return shown
+            listed.append(candidate)
+    return listed
 
 
-def _settings_lines(candidate: PlanCandidate, plan: Plan) -> Iterator[str]:
+def _settings_lines(candidate: PlanCandidate, plan: TrainingPlan) -> Iterator[str]:
     """The lines to paste into a config."""
-    settings: dict[str, Any] = train_settings(candidate.layout, plan.config)
+    settings: dict[str, Any] = layout_settings(candidate.layout, plan.config)
     if plan.has_rows and candidate.failures.interval_seconds < candidate.failures.work_seconds:
         settings["checkpoint"] = {"every_seconds": round(candidate.failures.interval_seconds)}
     yield "  train:"
@@ -88,7 +88,7 @@ def _settings_lines(candidate: PlanCandidate, plan: Plan) -> Iterator[str]:
         yield f"    {name}: {text.removesuffix('...').strip()}"
 
 
-def _table(candidates: Sequence[PlanCandidate], plan: Plan) -> list[str]:
+def _table(candidates: Sequence[PlanCandidate], plan: TrainingPlan) -> list[str]:
     rows = [_cells(candidate, plan) for candidate in candidates]
     if not rows:
         return []
@@ -102,7 +102,7 @@ def _table(candidates: Sequence[PlanCandidate], plan: Plan) -> list[str]:
     return [line({name: name for name in names}), *(line(row) for row in rows)]
 
 
-def _cells(candidate: PlanCandidate, plan: Plan) -> dict[str, str]:
+def _cells(candidate: PlanCandidate, plan: TrainingPlan) -> dict[str, str]:
     step, unit = candidate.step, plan.job.model.unit
     waits = {"comm.": step.communication_seconds, "bubble": step.bubble_seconds, "data": step.data_seconds}
     cells = {

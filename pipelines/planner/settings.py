@@ -7,7 +7,7 @@ from pipelines.config.train.train import Train
 from pipelines.planning.layouts import DEGREES, ParallelLayout
 
 
-def train_settings(layout: ParallelLayout, config: Config | None = None) -> dict[str, Any]:
+def layout_settings(layout: ParallelLayout, config: Config | None = None) -> dict[str, Any]:
     """The settings of `train` that make up a layout; those that have their defaults stand there only if `config` has others."""
     settings: dict[str, Any] = {"workers": layout.workers, "strategy": _strategy(layout)}
     shards = config.train.shards if config else Train.model_fields["shards"].default
@@ -37,7 +37,7 @@ def _strategy(layout: ParallelLayout) -> Any:
     return settings
 
 
-def layout_of(config: Config, workers: int) -> ParallelLayout:
+def config_layout(config: Config, workers: int) -> ParallelLayout:
     """The layout of a config as it stands, on that many workers. Strategies other than `ddp`, `exact` and `sharded` count as `ddp`, which
     sends as much in a step."""
     train = config.train

@@ -112,8 +112,8 @@ class Cluster:
 
 def sheet_paths(folder: Path | None = None) -> dict[str, Path]:
     """The data sheets by name: those of this package, and those of `folder`, which take the place of ours."""
-    own = folder.glob("*.yaml") if folder else ()
-    return {path.stem: path for path in sorted([*SHEETS.glob("*.yaml"), *own], key=lambda path: (path.parent != SHEETS, path.stem))}
+    further = folder.glob("*.yaml") if folder else ()
+    return {path.stem: path for path in sorted([*SHEETS.glob("*.yaml"), *further], key=lambda path: (path.parent != SHEETS, path.stem))}
 
 
 def read_hardware(name: str, folder: Path | None = None) -> Hardware:

@@ -16,18 +16,18 @@ NEEDS_VALUES = {"detection", "operator", "series", "next_item"}
 """Tasks whose control flow, or the shape of a tensor, depends on values."""
 
 
-def counted(name: str, rows: int = 16, has_rows: bool = True) -> CountedPass:
+def count_task(name: str, rows: int = 16, has_rows: bool = True) -> CountedPass:
     task = create_task(name)
     return count_pass(lambda: create_task(name), rows, "fp32", (lambda count: random_batch(task, count)) if has_rows else None)
 
 
-def costs_of(name: str, rows: int = 16) -> ModelCosts:
-    return model_costs(name, counted(name, rows), 4)
+def count_costs(name: str, rows: int = 16) -> ModelCosts:
+    return model_costs(name, count_task(name, rows), 4)
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_every_kind_of_task_is_counted(name: str) -> None:
-    costs = costs_of(name)
+    costs = count_costs(name)
     assert costs.parameters == sum(parameter.numel() for parameter in create_task(name).model().parameters())
     assert all(0 <= layer.undivided <= 1 for layer in costs.layers)
     assert sum(layer.kernels for layer in costs.layers) > 0
@@ -37,24 +37,24 @@ def test_every_kind_of_task_is_counted(name: str) -> None:
 @pytest.mark.parametrize("name", sorted(set(CASES) - NEEDS_VALUES))
 def test_a_pass_without_values_counts_what_one_with_values_does(name: str) -> None:
     def figures(recorded: RecordedPass) -> tuple[float, float]:
-        return sum(operator.flops for operator in recorded.operators), sum(size for _, size in recorded.kept.values())
+        return sum(operator.flops for operator in recorded.operators), sum(size for _, size in recorded.kept_tensors.values())
 
     task = create_task(name)
     with_values = record(task, task.model().train(), random_batch(task, 16), "fp32")
-    flops, kept = figures(counted(name, has_rows=False).recorded)
+    flops, kept_bytes = figures(count_task(name, has_rows=False).recorded)
     assert flops == figures(with_values)[0]
-    assert kept == pytest.approx(figures(with_values)[1], rel=0.1)
+    assert kept_bytes == pytest.approx(figures(with_values)[1], rel=0.1)
 
 
 @pytest.mark.parametrize("name", sorted(NEEDS_VALUES))
 def test_a_model_that_needs_values_is_counted_with_rows_only(name: str) -> None:
     with pytest.raises(ConfigError, match=r"cannot be counted without values.*make the dataset version with jobs/etl.py first"):
-        counted(name, has_rows=False)
-    assert model_costs(name, counted(name), 4).parameters > 0
+        count_task(name, has_rows=False)
+    assert model_costs(name, count_task(name), 4).parameters > 0
 
 
 def test_costs_per_row_do_not_depend_on_the_rows_of_the_pass() -> None:
-    few, many = costs_of("tabular", 64), costs_of("tabular", 512)
+    few, many = count_costs("tabular", 64), count_costs("tabular", 512)
     assert few.model_flops == many.model_flops
     assert sum(layer.activations.none for layer in few.layers) == pytest.approx(
         sum(layer.activations.none for layer in many.layers), rel=0.1
@@ -62,9 +62,11 @@ def test_costs_per_row_do_not_depend_on_the_rows_of_the_pass() -> None:
 
 
 def test_products_of_a_perceptron_are_its_linear_layers() -> None:
-    (layer,) = costs_of("tabular of a quantity").layers
+    (layer,) = count_costs("tabular of a quantity").layers
     linear = [module for module in create_task("tabular of a quantity").model().modules() if isinstance(module, nn.Linear)]
-    assert [(product.inputs, product.outputs) for product in layer.matmuls] == [(each.in_features, each.out_features) for each in linear]
+    assert [(product.inputs, product.outputs) for product in layer.matmuls] == [
+        (module.in_features, module.out_features) for module in linear
+    ]
     assert all(product.positions == 1 for product in layer.matmuls)
 
 

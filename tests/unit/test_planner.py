@@ -14,8 +14,8 @@ from pipelines.config.train.train import Train
 from pipelines.costs.config_costs import config_costs
 from pipelines.data.features.encoding import placeholder_encoders
 from pipelines.errors import ConfigError
-from pipelines.planner.plan import Plan, PlanRequest, make_plan
-from pipelines.planner.settings import layout_of, train_settings
+from pipelines.planner.plan import PlanRequest, TrainingPlan, make_plan
+from pipelines.planner.settings import config_layout, layout_settings
 from pipelines.strategies.sharded.parameter_shards import skeleton
 from pipelines.strategies.sharded.sharded import check_spread
 from pipelines.strategies.sharded.stages import check_stages
@@ -29,17 +29,17 @@ def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOCKSTEP_HOME", str(tmp_path))
 
 
-def plan_of(path: str, hardware: str = "h100x8", **options: Any) -> Plan:
+def plan_config(path: str, hardware: str = "h100x8", **options: Any) -> TrainingPlan:
     return make_plan(PlanRequest(hardware, **options), api.read_config(path))
 
 
 @pytest.mark.parametrize("path", PLANNED)
 def test_training_takes_every_candidate(path: str) -> None:
     """The config with the settings of each is valid, and strategies do not refuse its degrees."""
-    plan = plan_of(path, "h100x8,h100x16,cpu2")
+    plan = plan_config(path, "h100x8,h100x16,cpu2")
     assert plan.config is not None and plan.candidates
     task = None
-    for settings in _different([train_settings(candidate.layout, plan.config) for candidate in plan.candidates]):
+    for settings in _different([layout_settings(candidate.layout, plan.config) for candidate in plan.candidates]):
         train = Train.model_validate({**plan.config.train.model_dump(mode="json"), "balance": "equal", **settings})
         if train.strategy.kind != "sharded":
             continue
@@ -63,18 +63,18 @@ def _task(config: Config) -> Any:
 
 
 def test_the_layout_of_a_config_is_what_its_settings_say() -> None:
-    plan = plan_of("conf/gpt_10m.yaml", "h100x8")
+    plan = plan_config("conf/gpt_10m.yaml", "h100x8")
     assert plan.config is not None
     for candidate in plan.candidates[::20]:
-        settings = {**plan.config.train.model_dump(mode="json"), "balance": "equal", **train_settings(candidate.layout, plan.config)}
+        settings = {**plan.config.train.model_dump(mode="json"), "balance": "equal", **layout_settings(candidate.layout, plan.config)}
         config = plan.config.model_copy(update={"train": Train.model_validate(settings)})
-        layout = layout_of(config, candidate.layout.workers)
+        layout = config_layout(config, candidate.layout.workers)
         assert (layout.readers, layout.microbatch, layout.accumulation) == (
             candidate.layout.readers,
             candidate.layout.microbatch,
             candidate.layout.accumulation,
         )
-        assert train_settings(layout, plan.config) == train_settings(candidate.layout, plan.config)
+        assert layout_settings(layout, plan.config) == layout_settings(candidate.layout, plan.config)
 
 
 def test_candidates_as_values(capsys: pytest.CaptureFixture[str]) -> None:

@@ -95,10 +95,10 @@ class SimulatedContext:
         sums = [all_reduce_seconds(bucket.bytes, cluster.workers, network) for bucket in workload.buckets]
 
         def pass_seconds(slowest: np.ndarray, seconds: float, message_seconds: float) -> np.ndarray:
-            rest, attention = slowest * seconds * (1 - self.attention_share), slowest * seconds * self.attention_share
+            matmuls, attention = slowest * seconds * (1 - self.attention_share), slowest * seconds * self.attention_share
             round_seconds = attention / workload.blocks / self.degree
             rounds = (self.degree - 1) * np.maximum(round_seconds, message_seconds) + round_seconds
-            return np.asarray(rest + workload.blocks * rounds)
+            return np.asarray(matmuls + workload.blocks * rounds)
 
         def step(factors: np.ndarray) -> tuple[float, Mapping[str, float]]:
             slowest = factors.reshape(replicas, self.degree).max(axis=1) / self.degree

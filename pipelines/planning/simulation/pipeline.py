@@ -175,7 +175,7 @@ def _successors(operation: Operation, stages: int) -> list[Operation]:
 def run_orders(
     orders: Sequence[Sequence[Operation]], factors: np.ndarray, seconds: Mapping[str, float], message_seconds: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """When each worker is done, and how long it computed, both of shape (pipelines, workers of one), as `factors` are.
+    """When each worker is computed_operations, and how long it computed, both of shape (pipelines, workers of one), as `factors` are.
 
     A stage's output takes `message_seconds` to the next one unless that is on the same worker.
     """
@@ -183,7 +183,7 @@ def run_orders(
     place_of = {operation.stage: place for place, order in enumerate(orders) for operation in order}
     ends: dict[Operation, np.ndarray] = {}
     free, busy, positions = np.zeros_like(factors), np.zeros_like(factors), [0] * len(orders)
-    active, done = list(range(len(orders))), 0
+    active, computed_operations = list(range(len(orders))), 0
     while active:
         waiting = []
         for place in active:
@@ -202,14 +202,14 @@ def run_orders(
                 positions[place] += 1
             if positions[place] < len(orders[place]):
                 waiting.append(place)
-        assert sum(positions) > done, "no operation waits for one that its own worker has later"
-        active, done = waiting, sum(positions)
+        assert sum(positions) > computed_operations, "no operation waits for one that its own worker has later"
+        active, computed_operations = waiting, sum(positions)
     return free, busy
 
 
 def _key(operation: Operation) -> Operation:
     """Under which its end is looked up: gradients of inputs are what the stage before waits for, like those of a whole backward pass."""
-    return operation._replace(kind="inputs") if operation.kind == "backward" else operation
+    return Operation("inputs", operation.stage, operation.microbatch) if operation.kind == "backward" else operation
 
 
 def _predecessor(operation: Operation, last: int) -> Operation | None:

@@ -18,7 +18,7 @@ NUMBERS_BYTES = 100.0
 
 @dataclass(frozen=True)
 class SimulatedLocalSgd:
-    """Replicas, one a worker, that take `inner_steps` steps of their own before each outer step."""
+    """Replicas, one a worker, that take `inner_steps` steps of their worker_speeds before each outer step."""
 
     inner_steps: int
     bytes_share: float = 1.0
@@ -34,19 +34,19 @@ class SimulatedLocalSgd:
         rounds = -(-steps // self.inner_steps)
         outer = all_reduce_seconds(workload.gradient_bytes * self.bytes_share, cluster.workers, cluster.network, self.algorithm)
         numbers = all_reduce_seconds(NUMBERS_BYTES, cluster.workers, cluster.network, "tree") if self.exchanges_numbers else 0.0
-        own = worker_factors(cluster.stragglers, cluster.workers, seed) * max(cluster.workers_per_core, 1.0)
+        worker_speeds = worker_factors(cluster.stragglers, cluster.workers, seed) * max(cluster.workers_per_core, 1.0)
         seconds, by_cause = 0.0, dict.fromkeys(("compute", "communication", "stragglers", "bubble"), 0.0)
         for number in range(rounds):
             inner = range(number * self.inner_steps, (number + 1) * self.inner_steps)
-            factors = [own * step_factors(cluster.stragglers, cluster.workers, seed, step) for step in inner]
+            factors = [worker_speeds * step_factors(cluster.stragglers, cluster.workers, seed, step) for step in inner]
             stops = factors if self.exchanges_numbers else [np.sum(factors, axis=0)]
             for index, computing in enumerate(workload.compute_seconds * np.stack(stops)):
                 end = float(computing.max()) + numbers + (outer if index == len(stops) - 1 else 0.0)
                 seconds += end
                 for cause, cause_seconds in split_by_cause(end, computing).items():
                     by_cause[cause] += cause_seconds
-        taken = rounds * self.inner_steps
-        return Outcome(cluster.workers, taken, seconds, by_cause, cluster.workers * taken, workload.compute_seconds)
+        steps_taken = rounds * self.inner_steps
+        return Outcome(cluster.workers, steps_taken, seconds, by_cause, cluster.workers * steps_taken, workload.compute_seconds)
 
 
 @dataclass(frozen=True)

@@ -75,8 +75,8 @@ class Cluster:
 
     def factors(self, seed: int, steps: int) -> Iterable[np.ndarray]:
         """For each step the factors of all workers' seconds of computing, each of shape (workers,)."""
-        own = worker_factors(self.stragglers, self.workers, seed) * max(self.workers_per_core, 1.0)
-        return (own * step_factors(self.stragglers, self.workers, seed, step) for step in range(steps))
+        worker_speeds = worker_factors(self.stragglers, self.workers, seed) * max(self.workers_per_core, 1.0)
+        return (worker_speeds * step_factors(self.stragglers, self.workers, seed, step) for step in range(steps))
 
 
 def even_buckets(gradient_bytes: float, count: int) -> tuple[GradientBucket, ...]:

@@ -15,6 +15,7 @@
 5. `spark_daemon`  starts Spark's Python workers, without their tracebacks when Java closes their sockets.
 6. `torch`         has the base class of all batch norms, a product over many tensors, the memory of PowerSGD, calls after a
                       backward pass, snapshots of memory, and the flight recorder.
+   `torch_operators`  makes tensors without values, and tells of operators what runs, and what autograd keeps.
 7. `torchmetrics`  imports it without packages that take long and that the project does not use.
 
 To assign or override a name that no longer exists would have no effect. Where safety or a result depends on it, MismatchError is raised.

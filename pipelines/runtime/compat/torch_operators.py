@@ -1,6 +1,7 @@
 """Private names of torch by which operators are recorded, on tensors without values or with them. The import takes half a second."""
 
 from contextlib import AbstractContextManager, suppress
+from typing import Any
 
 from torch import Tensor
 from torch._subclasses.fake_tensor import (
@@ -12,10 +13,20 @@ from torch._subclasses.fake_tensor import (
 )
 from torch.utils._python_dispatch import TorchDispatchMode as OperatorMode
 from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import flop_registry
 
 from pipelines.runtime.compat import present
 
-__all__ = ["NEEDS_VALUES", "OperatorMode", "fake_tensors", "operator_name", "saved_tensors", "storage_identity", "tensors_in"]
+__all__ = [
+    "NEEDS_VALUES",
+    "OperatorMode",
+    "autograd_tensors",
+    "counted_flops",
+    "fake_tensors",
+    "operator_name",
+    "storage_identity",
+    "tensors_in",
+]
 
 NEEDS_VALUES = (
     DataDependentOutputException,
@@ -32,22 +43,28 @@ def fake_tensors() -> AbstractContextManager[FakeTensorMode]:
     return FakeTensorMode(allow_non_fake_inputs=True)
 
 
+def counted_flops(function: object, arguments: Any, options: Any, result: Any) -> float:
+    """FLOPs of a call of an operator, by torch's formula for it; 0 without one."""
+    formula = flop_registry.get(getattr(function, "_overloadpacket", None))
+    return float(formula(*arguments, **options, out_val=result)) if formula else 0.0
+
+
 def operator_name(function: object) -> str:
     """`mm` of torch.ops.aten.mm.default; empty for queries of a tensor's properties, such as its device."""
     library, _, name = str(function).partition(".")
     return "" if library == "prim" else name.partition(".")[0]
 
 
-def saved_tensors(loss: Tensor) -> list[Tensor]:
+def autograd_tensors(loss: Tensor) -> list[Tensor]:
     """The tensors that the nodes of the graph behind `loss` keep for the backward pass; one that several keep comes several times."""
-    nodes, seen, saved = [loss.grad_fn], {loss.grad_fn}, list[Tensor]()
+    nodes, visited, saved = [loss.grad_fn], {loss.grad_fn}, list[Tensor]()
     while nodes:
         node = nodes.pop()
         names = [name for name in dir(node) if name.startswith("_saved_")] if node is not None else []
         saved += [tensor for name in names for tensor in tensors_in(getattr(node, name))]
-        saved += tensors_in(getattr(node, "saved_tensors", ()))
-        following = [parent for parent, _ in getattr(node, "next_functions", ()) if parent not in seen]
-        seen.update(following)
+        saved += tensors_in(getattr(node, "autograd_tensors", ()))
+        following = [parent for parent, _ in getattr(node, "next_functions", ()) if parent not in visited]
+        visited.update(following)
         nodes += following
     return saved
 
