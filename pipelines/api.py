@@ -26,7 +26,6 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -34,7 +33,6 @@ from pipelines import config as configs
 from pipelines.config import home, load
 from pipelines.config.load import parse, with_absolute_paths
 from pipelines.config.paths import absolute_path
-from pipelines.errors import ConfigError
 from pipelines.notebook.python_config import build_config
 from pipelines.runtime.imports import import_modules
 from pipelines.runtime.interrupts import restored_signals
@@ -305,16 +303,10 @@ def plan(
     `model` is a name such as llama3-8b, or a shape such as `layers=32,width=4096,…`. `layout` is the only one to estimate, such as
     `replicate=1,shard=8`. `rows` are those to train on in all, by default those of the dataset version times the epochs. `deadline` is a
     time such as 4h, and `budget` an amount in the currency of the prices. Raises ConfigError if something is unknown or nothing fits."""
-    from pipelines.config.durations import duration_seconds
-    from pipelines.planner.plan import PlanRequest, make_plan
+    from pipelines.planner.plan import make_plan, parse_request
 
-    seconds = duration_seconds(deadline)
-    if deadline and not seconds:
-        raise ConfigError(f"deadline is {deadline!r}, which is no time; give one such as 90m, 4h or 2d")
-    if budget < 0 or rows < 0 or min(microbatch, accumulation, global_batch) < 0:
-        raise ConfigError("one of budget, rows, microbatch, accumulation and global_batch is below 0; set it to 1 or more, or leave it out")
-    hours, folder = seconds / 3600 if seconds else inf, home() / "conf" / "hardware"
-    request = PlanRequest(hardware, model, layout, microbatch, accumulation, global_batch, rows, hours, budget or inf, folder)
+    options = {"microbatch": microbatch, "accumulation": accumulation, "global_batch": global_batch, "rows": rows, "budget": budget}
+    request = parse_request(hardware, model, layout, deadline, options, home() / "conf" / "hardware")
     return make_plan(request, config)
 
 

@@ -18,7 +18,7 @@ from pipelines.runtime.compat.torch_operators import (
     NEEDS_VALUES,
     OperatorMode,
     autograd_tensors,
-    counted_flops,
+    count_flops,
     fake_tensors,
     operator_name,
     storage_identity,
@@ -197,7 +197,7 @@ def _describe(function: Any, name: str, arguments: Any, options: Any, result: An
     """The kind of an operator, its FLOPs, and the shape of a product."""
     if function.is_view or name in _VIEWS:
         return "view", 0.0, (0.0, 0.0, 0.0)
-    flops = counted_flops(function, arguments, options, result)
+    flops = count_flops(function, arguments, options, result)
     if name.startswith(_ATTENTION):  # torch has no formula for the kernel of CPUs
         query, key, value = (tensor.shape for tensor in arguments[:3])
         pairs = query.numel() // query[-1] * key[-2]

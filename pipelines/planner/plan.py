@@ -1,11 +1,12 @@
 """Plans the training of a config, or of a transformer that no config trains: candidates on the hardware that is named, or one layout."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
 
 from pipelines.config import Config
+from pipelines.config.durations import duration_seconds
 from pipelines.costs.config_costs import config_costs
 from pipelines.data.versions.folds import open_fold
 from pipelines.data.versions.versions import Version
@@ -55,6 +56,31 @@ class TrainingPlan:
     """What the plan assumes."""
     has_rows: bool
     """Whether it is known how many rows are trained on, and so hours and costs."""
+
+
+def parse_request(
+    hardware: str, model: str, layout: str, deadline: str, numbers: Mapping[str, float], folder: Path | None = None
+) -> PlanRequest:
+    """The options of a plan as texts and numbers; an empty text or a 0 is not given. Raises ConfigError for a deadline that is no time, and
+    for a number below 0."""
+    seconds = duration_seconds(deadline)
+    if deadline and not seconds:
+        raise ConfigError(f"deadline is {deadline!r}, which is no time; give one such as 90m, 4h or 2d")
+    for name, number in numbers.items():
+        if number < 0:
+            raise ConfigError(f"{name} is {number:g}, which is below 0; give a number above 0, or leave it out")
+    return PlanRequest(
+        hardware,
+        model,
+        layout,
+        microbatch=int(numbers.get("microbatch", 0)),
+        accumulation=int(numbers.get("accumulation", 0)),
+        global_batch=int(numbers.get("global_batch", 0)),
+        rows=numbers.get("rows", 0.0),
+        deadline_hours=seconds / 3600 if seconds else inf,
+        budget=numbers.get("budget", 0.0) or inf,
+        folder=folder,
+    )
 
 
 def make_plan(request: PlanRequest, config: Config | None = None) -> TrainingPlan:

@@ -59,7 +59,7 @@ def plan_text(plan: TrainingPlan) -> str:
     listed += [choice.candidate for choice in plan.choices if all(choice.candidate is not candidate for candidate in listed)]
     lines = [*(f"assumed   {note}" for note in plan.notes), *_table(listed, plan)]
     if len(plan.candidates) > len(listed):
-        lines.append(f"and {len(plan.candidates) - len(listed):,} more; --json prints all of them")
+        lines.append(f"{len(plan.candidates) - len(listed):,} more candidates are in what --json prints")
     for choice in plan.choices if plan.has_rows else plan.choices[:1]:
         title = f"{choice.kind}: {choice.candidate.cluster.name}. {choice.reason}"
         lines += ["", title, *_settings_lines(choice.candidate, plan)]

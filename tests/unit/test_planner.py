@@ -115,7 +115,7 @@ def test_a_table_with_lines_to_paste(capsys: pytest.CaptureFixture[str]) -> None
             ["--hardware", "l4x8", "--model", "llama3-405b"],
             "fits on none of l4x8: nearest is .* which lacks .* GiB per device; add devices",
         ),
-        (["conf/gpt_10m.yaml", "--hardware", "h100x8", "--rows", "-1"], "one of budget, rows, microbatch"),
+        (["conf/gpt_10m.yaml", "--hardware", "h100x8", "--rows", "-1"], "rows is -1, which is below 0; give a number above 0"),
     ],
 )
 def test_what_is_refused_in_one_line(arguments: list[str], message: str) -> None:

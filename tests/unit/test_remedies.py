@@ -385,8 +385,11 @@ TRIED_BY = {
         "unit/test_planning.py",
     ),
     **{
-        str(path.relative_to(remedies.ROOT)): "unit/test_training_simulation.py" for path in remedies.ROOT.glob("pipelines/planning/simulation/*.py")
+        str(path.relative_to(remedies.ROOT)): "unit/test_training_simulation.py"
+        for path in remedies.ROOT.glob("pipelines/planning/simulation/*.py")
     },
+    **{str(path.relative_to(remedies.ROOT)): "unit/test_costs.py" for path in remedies.ROOT.glob("pipelines/costs/*.py")},
+    "pipelines/planner/plan.py": "unit/test_planner.py",
     **{
         str(path.relative_to(remedies.ROOT)): "unit/test_iceberg.py and unit/test_iceberg_faults.py"
         for path in remedies.ROOT.glob("pipelines/formats/iceberg/*.py")

@@ -21,7 +21,7 @@ __all__ = [
     "NEEDS_VALUES",
     "OperatorMode",
     "autograd_tensors",
-    "counted_flops",
+    "count_flops",
     "fake_tensors",
     "operator_name",
     "storage_identity",
@@ -43,7 +43,7 @@ def fake_tensors() -> AbstractContextManager[FakeTensorMode]:
     return FakeTensorMode(allow_non_fake_inputs=True)
 
 
-def counted_flops(function: object, arguments: Any, options: Any, result: Any) -> float:
+def count_flops(function: object, arguments: Any, options: Any, result: Any) -> float:
     """FLOPs of a call of an operator, by torch's formula for it; 0 without one."""
     formula = flop_registry.get(getattr(function, "_overloadpacket", None))
     return float(formula(*arguments, **options, out_val=result)) if formula else 0.0
