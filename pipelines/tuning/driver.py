@@ -1,0 +1,320 @@
+"""The driver of a search: decides jobs, has them placed, reads what they reached from MLflow, and trains the winner to the end.
+
+It keeps nothing: after a kill, the same command decides the same jobs again, and finds the results of those that are done in MLflow, by the
+identity of their trainings. So it goes on where it was, and so does a search with more trials.
+"""
+
+import json
+import logging
+import time
+from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import asdict
+from math import isnan
+from typing import Any
+
+from pipelines import tracking
+from pipelines.config import Config
+from pipelines.config.tuning import budget_seconds
+from pipelines.data.versions.folds import open_fold
+from pipelines.data.versions.versions import Version
+from pipelines.errors import ConfigError, LockstepError, TrackingError
+from pipelines.launch.checks import check_training
+from pipelines.launch.cluster import RayOutput, cluster, job_tags
+from pipelines.launch.initial_weights import add_digest
+from pipelines.runtime.progress import Progress, is_json
+from pipelines.tasks.bind import build_task
+from pipelines.tracking.cross_validation_run import PARENT
+from pipelines.tracking.search_run import RUNG, TRIAL, EpochCurve, SearchRun, open_search, read_curve
+from pipelines.train.checkpoint.run_directory import STOP, RunDirectory
+from pipelines.tuning.placement import Answer, Task, is_local, places, run_tasks
+from pipelines.tuning.proposals import proposer
+from pipelines.tuning.search import DONE, Job, NoJob, Plan, Score, best_trial, epochs_of, next_job, rung_epochs
+from pipelines.tuning.search_result import FreshSeeds, SearchResult, TrialResult, describe_params, describe_search, fresh_seeds
+from pipelines.tuning.space import check_search, parse_trial, plain_values
+from pipelines.tuning.winner_file import winner_path, write_winner
+
+log = logging.getLogger(__name__)
+
+TRIALS = "trials.json"
+"""Artifact of a search's run: a row for each trial."""
+SEED = "seed"
+"""Tag of a training of the winner with a fresh seed."""
+
+
+def tune(config: Config, origin: str = "", output: str = "", ray_output: RayOutput | None = None) -> SearchResult:
+    """Search the settings of `tune.space`, and train the winner to the end, and with fresh seeds. The winner's config is written to `output`,
+    by default beside `origin`, the file of this one; without either, nowhere.
+
+    A trial is an ordinary training, which any search, or a command by hand, may have begun: only what is not in MLflow is trained. When a
+    signal interrupts it, trials under way save, the run becomes KILLED, and SystemExit is raised with 128 + the signal's number; the same
+    call goes on. Raises ConfigError before anything starts, what `train` does, and LockstepError with the first error if all trials fail.
+    """
+    check_search(config, origin)
+    path = winner_path(origin, output) if origin else None
+    version = open_fold(config)
+    check_training(config, version)
+    metric, direction = choose_metric(config, version)
+    progress = Progress()
+    with nullcontext(ray_output) if ray_output else cluster(_cluster_settings(config)):
+        with tracking.tracked_run(lambda: open_search(config, version, job_tags())) as run:
+            most = min(places(config), config.tune.parallel)
+            word = "resumes" if run.is_resumed else "starts"
+            progress.say(f"run {run.run_id} {word}: {config.tune.trials} trials, {most} at a time, by {direction} of validation {metric}")
+            run.wait_for_trials()
+            search = Search(config, version, run, metric, _plan(config, direction), progress)
+            run_tasks(config, version, search.next_task, search.take, most, lambda: _ask_to_stop(run, config))
+            winner = search.winner()
+            model, fresh = _train_winner(search, winner, most)
+            result = search.result(winner, model, fresh, str(path or ""))
+            if path is not None:
+                write_winner(origin, path, result.best.params, _remarks(result))
+            run.end_trials()
+            _log_result(run, result)
+    lines = describe_search(result)
+    lines += [f"written   {path}"] if path else []
+    lines.append(f"run {run.run_id} of experiment {config.experiment} in {config.tracking.uri}\nmodel {model}")
+    progress.say("\n".join(lines), "result", **result.values(), params=result.best.params, score=result.best.score)
+    return result
+
+
+def choose_metric(config: Config, version: Version) -> tuple[str, Any]:
+    """The metric that compares trials, and whether `min` or `max` is better. Raises ConfigError if the task does not have it, or if there
+    are no rows to validate."""
+    task, name = build_task(config.task, version.manifest), config.tune.metric
+    if not version.rows("validation"):
+        raise ConfigError(f"split validation of {version.root} has no rows, by which trials are compared; give dataset.split one")
+    try:
+        return task.choose_monitor(name or config.train.monitor)
+    except ConfigError as error:
+        raise ConfigError(str(error).replace("train.monitor is", "tune.metric is", 1)) from error
+
+
+class Search:
+    """The state of a search in this process, all of which follows from its plan and from MLflow."""
+
+    def __init__(self, config: Config, version: Version, run: SearchRun, metric: str, plan: Plan, progress: Progress) -> None:
+        self.config, self.version, self.run, self.metric, self.plan = config, version, run, metric, plan
+        self._progress, self._propose = progress, proposer(config.tune, plan)
+        self._values = plain_values(_with_monitor(config, version, metric))
+        self._deadline = time.monotonic() + (budget_seconds(config.tune.budget) or float("inf"))
+        self.jobs: list[Job] = []
+        self._scores: dict[int, Score] = {}
+        self._curves: dict[int, EpochCurve] = {}
+        self._errors: dict[int, str] = {}
+        self._epochs_before: dict[int, int] = {}
+        """By trial, its epochs in MLflow when this command first asked."""
+
+    def next_task(self) -> Task | NoJob:
+        """The next job that must be trained; those whose result is in MLflow are passed."""
+        while True:
+            if self.jobs and time.monotonic() > self._deadline:
+                return DONE
+            job = next_job(self.plan, self._propose, self.jobs, self._scores)
+            if isinstance(job, NoJob):
+                return job
+            self.jobs.append(job)
+            if task := self._task(len(self.jobs) - 1, job):
+                return task
+
+    def _task(self, number: int, job: Job) -> Task | None:
+        """The task of a job; None if its result is there already, or if it can have none."""
+        try:
+            config = self.trial_config(job)
+            curve = read_curve(config, self.version, self.metric)
+        except ConfigError as error:
+            self._fail(number, str(error))
+            return None
+        if curve:
+            self._curves[job.trial] = curve
+        self._epochs_before.setdefault(job.trial, len(curve.values) if curve else 0)
+        if self._note_result(number, job, curve):
+            return None
+        tags = {PARENT: self.run.run_id, TRIAL: str(job.trial)}
+        return Task(number, config.model_dump(mode="json", by_alias=True), job.epochs, tags)
+
+    def take(self, number: int, answer: Answer) -> None:
+        """Take the answer of a job's task: what it reached is read from MLflow. Raises TrackingError if that cannot be used."""
+        job = self.jobs[number]
+        if answer.kind == "TrackingError":
+            raise TrackingError(answer.error)
+        curve = read_curve(self.trial_config(job), self.version, self.metric)
+        if curve:
+            self._curves[job.trial] = curve
+        if self._note_result(number, job, curve):
+            if curve and curve.parent == self.run.run_id:
+                self.run.client.set_tag(curve.run_id, RUNG, str(job.rung))
+        elif answer.error:
+            self._fail(number, answer.error)
+        # Else it was asked to stop before its last epoch: the search ends, and the next command goes on.
+
+    def trial_config(self, job: Job) -> Config:
+        """The config of a trial. Raises ConfigError for values that do not go together."""
+        return add_digest(parse_trial(self._values, job.params))
+
+    def _note_result(self, number: int, job: Job, curve: EpochCurve | None) -> bool:
+        """Note what a job has reached. Returns whether it has reached its epoch, or can never."""
+        if curve is None:
+            return False
+        if len(curve.values) >= job.epochs or curve.is_trained:
+            self._scores[number] = Score(best_value(curve.values[: job.epochs], self.plan.direction))
+            self._tell(job, self._scores[number].value)
+            return True
+        if curve.error:
+            self._fail(number, curve.error)
+        return bool(curve.error)
+
+    def _fail(self, number: int, error: str) -> None:
+        job = self.jobs[number]
+        self._scores[number], self._errors[job.trial] = Score(None), error
+        log.warning("trial %d has failed, and counts as the worst: %s", job.trial, error.partition("\n")[0])
+        self._tell(job, None)
+
+    def _tell(self, job: Job, value: float | None) -> None:
+        begun = max(seen.trial for seen in self.jobs)
+        best = best_trial(self.plan, self.jobs, self._scores) if len(self._scores) == len(self.jobs) else None
+        line = f"{begun} of {self.plan.trials} trials, {epochs_of(self.jobs)} epochs"
+        line += f", best {self.metric} {best.values[-1]:.4g} of trial {best.number}" if best else ""
+        if is_json():
+            fields = {"trial": job.trial, "epochs": job.epochs, "rung": job.rung, "score": value, "params": job.params}
+            self._progress.say(line, "trial", **fields)
+        else:
+            self._progress.show(begun, self.plan.trials, line)
+
+    def winner(self) -> int:
+        """Number of the best trial. Raises LockstepError with the first error if all have failed."""
+        best = best_trial(self.plan, self.jobs, self._scores)
+        if best is None:
+            first = next(iter(self._errors.values()), f"{self.metric} is not defined in any epoch")
+            raise LockstepError(f"all {len({job.trial for job in self.jobs})} trials of the search have failed; the first: {first}")
+        return best.number
+
+    def job_of(self, trial: int) -> Job:
+        """The last job of a trial."""
+        return next(job for job in reversed(self.jobs) if job.trial == trial)
+
+    def result(self, winner: int, model: str, fresh: FreshSeeds, output: str) -> SearchResult:
+        trials = tuple(self._trial_result(number) for number in sorted({job.trial for job in self.jobs}))
+        trained = sum(max(0, trial.epochs - self._epochs_before.get(trial.number, 0)) for trial in trials)
+        return SearchResult(
+            run_id=self.run.run_id,
+            metric=self.metric,
+            direction=self.plan.direction,
+            rungs=self.plan.rungs,
+            trials=trials,
+            jobs=tuple(self.jobs),
+            winner=winner,
+            epochs=epochs_of(self.jobs),
+            epochs_trained=trained,
+            full_grid=len(trials) * self.plan.rungs[-1],
+            model=model,
+            output=output,
+            fresh=fresh,
+        )
+
+    def _trial_result(self, number: int) -> TrialResult:
+        job, curve = self.job_of(number), self._curves.get(number)
+        values = curve.values[: job.epochs] if curve else ()
+        error = self._errors.get(number, "")
+        score = None if error else best_value(values, self.plan.direction)
+        is_linked = curve is not None and curve.parent != self.run.run_id
+        return TrialResult(number, job.params, curve.run_id if curve else "", job.rung, len(values), values, score, is_linked, error)
+
+
+def best_value(values: tuple[float | None, ...], direction: str) -> float | None:
+    """The best of the values that are numbers; None if there is none."""
+    numbers = [value for value in values if value is not None and not isnan(value)]
+    return (max(numbers) if direction == "max" else min(numbers)) if numbers else None
+
+
+def _plan(config: Config, direction: Any) -> Plan:
+    settings, epochs = config.tune, config.train.epochs
+    asha = settings.scheduler
+    return Plan(
+        trials=settings.trials,
+        rungs=rung_epochs(epochs, asha.min_epochs, asha.reduction) if asha.kind == "asha" else (epochs,),
+        reduction=asha.reduction,
+        parallel=settings.parallel,
+        direction=direction,
+        budget_epochs=settings.budget if isinstance(settings.budget, int) else None,
+    )
+
+
+def _with_monitor(config: Config, version: Version, metric: str) -> Config:
+    """The config whose best epochs are those by the metric; as it is, where they are anyway."""
+    usual, _ = build_task(config.task, version.manifest).choose_monitor(config.train.monitor)
+    return config if usual == metric else config.model_copy(update={"train": config.train.model_copy(update={"monitor": metric})})
+
+
+def _cluster_settings(config: Config) -> Any:
+    """Settings of `train` by which a Ray of our own has processes that wait: one for each trial."""
+    if not is_local(config.train):
+        return config.train
+    import os  # noqa: PLC0415
+
+    waiting = max(1, min(config.tune.parallel, (os.cpu_count() or 1) // config.train.cpus_per_worker))
+    return config.train.model_copy(update={"workers": waiting})
+
+
+def _ask_to_stop(run: SearchRun, config: Config) -> None:
+    for folder in run.live_folders(config):
+        RunDirectory(folder).put(STOP, b"", durable=False)
+
+
+def _train_winner(search: Search, winner: int, most: int) -> tuple[str, FreshSeeds]:
+    """Train the winner to the end, and its settings with fresh seeds. Returns the URI of its model, and the figures of the seeds.
+
+    Raises what the first training that fails has ended with."""
+    config, version = search.trial_config(search.job_of(winner)), search.version
+    seeds = [config.train.seed + place for place in range(1, search.config.tune.final_seeds + 1)]
+    configs = [config, *(with_seed(config, seed) for seed in seeds)]
+    results: dict[int, Mapping[str, Any]] = {}
+    for number, trained in enumerate(configs):
+        if (finished := tracking.find_finished_training(trained, version)) is not None:
+            results[number] = json.loads(finished[1])
+    waiting = [number for number in range(len(configs)) if number not in results]
+
+    def next_task() -> Task | NoJob:
+        if not waiting:
+            return DONE
+        number = waiting.pop(0)
+        role = {SEED: str(configs[number].train.seed)} if number else {TRIAL: str(winner)}
+        tags = {PARENT: search.run.run_id, **role}
+        return Task(number, configs[number].model_dump(mode="json", by_alias=True), None, tags)
+
+    def take(number: int, answer: Answer) -> None:
+        if answer.error:
+            raise LockstepError(f"the winner, trial {winner}, could not be trained to the end: {answer.error}")
+        results[number] = answer.result
+
+    run_tasks(search.config, version, next_task, take, most, lambda: _ask_to_stop(search.run, search.config))
+    best = max(search._scores, key=lambda index: search.jobs[index].trial == winner and search.jobs[index].rung)
+    fresh = [(str(results[number]["run_id"]), results[number]["metrics"]) for number in range(1, len(configs))]
+    return str(results[0]["model"]), fresh_seeds(search.metric, search.plan.direction, search._scores[best].value, fresh)
+
+
+def with_seed(config: Config, seed: int) -> Config:
+    return config.model_copy(update={"train": config.train.model_copy(update={"seed": seed})})
+
+
+def _log_result(run: SearchRun, result: SearchResult) -> None:
+    """Log the search's figures and its table of trials."""
+    rows = [asdict(trial) for trial in result.trials]
+    run.file(TRIALS, json.dumps(rows, indent=1).encode())
+    run.file("search.json", json.dumps({**result.values(), "jobs": [asdict(job) for job in result.jobs]}, indent=1).encode())
+    fresh = result.fresh
+    metrics = {"search/best_score": result.best.score, "search/epochs": float(result.epochs), "search/saved_share": result.saved_share}
+    metrics |= {"search/epochs_trained": float(result.epochs_trained), "search/optimism": fresh.optimism}
+    summaries = {f"{split}/{result.metric}": values for split, values in (("validation", fresh.validation), ("test", fresh.test)) if values}
+    metrics |= {f"{name}_mean": sum(values) / len(values) for name, values in summaries.items()}
+    run.log_metrics({name: value for name, value in metrics.items() if value is not None})
+    run.tag({"best.trial": str(result.winner), "best.run_id": result.best.run_id, "best.params": describe_params(result.best.params)})
+    run.describe("\n".join(["```", *describe_search(result), "```"]))
+
+
+def _remarks(result: SearchResult) -> list[str]:
+    best = result.best
+    return [
+        f"Trial {best.number} of {len(result.trials)} of the search {result.run_id}: {describe_params(best.params)}.",
+        *(f"{line[0].upper()}{line[1:]}." for line in describe_search(result)[-2:] if result.fresh.validation),
+    ]
