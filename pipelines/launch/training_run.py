@@ -2,6 +2,7 @@
 
 import json
 import logging
+import signal
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
@@ -119,6 +120,8 @@ def train(
                 raise
             finally:
                 _keep_output(output, directory, progress)
+            if not trained["finished"]:  # a trial, which the driver of its search has asked to stop
+                raise SystemExit(128 + signal.SIGTERM)
             _file_diagnostics(run, directory, config.train.profile, progress)
             result = _log_model(config, version, run, directory, trained)
     fields = {"run_id": result.run_id, "model": result.model, "model_digest": result.model_digest, **metric_fields(trained["metrics"])}

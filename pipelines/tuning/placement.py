@@ -32,7 +32,7 @@ from pipelines.tuning.search import DONE, WAIT, NoJob
 
 LEAVE_SECONDS = 120.0
 """Time for the trials under way to save after a signal."""
-_POLL_SECONDS = 0.2
+_POLL_SECONDS, _STOP_SECONDS = 0.2, 1.0
 _QUIET = {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
     "TUNE_DISABLE_SIGINT_HANDLER": "1",
@@ -124,8 +124,10 @@ def run_tasks(config: Config, version: Version, next_task: NextTask, take: TakeA
             thread.join(_POLL_SECONDS)
         if interrupt.number is not None:
             searcher.must_stop.set()
-            ask_to_stop()
-            thread.join(LEAVE_SECONDS)
+            deadline = time.monotonic() + LEAVE_SECONDS
+            while thread.is_alive() and time.monotonic() < deadline:
+                ask_to_stop()  # again and again, since a trial may only just begin
+                thread.join(_STOP_SECONDS)
             raise SystemExit(128 + interrupt.number)
     if searcher.error:
         raise searcher.error
