@@ -46,8 +46,8 @@ class Loop:
         hooks: Hooks,
         pause_epoch: int | None = None,
     ) -> None:
-        """With a `pause_epoch`, the run stops once it has so many epochs, saved and without a test, as if it had been asked to: another loop
-        goes on from there."""
+        """With a `pause_epoch`, the run stops once it has so many epochs, saved and without a test, as if it had been asked to: another
+        loop goes on from there."""
         settings, loader = config.train, strategy.open_loader(config, version, task)
         self._settings, self._version, self._task, self._strategy = settings, version, task, strategy
         self._pause_epoch = pause_epoch

@@ -6,6 +6,7 @@ identity of their trainings. So it goes on where it was, and so does a search wi
 
 import json
 import logging
+import os
 import time
 from collections.abc import Mapping
 from contextlib import nullcontext
@@ -29,7 +30,7 @@ from pipelines.tracking.search_run import RUNG, TRIAL, EpochCurve, SearchRun, op
 from pipelines.train.checkpoint.run_directory import STOP, RunDirectory
 from pipelines.tuning.placement import Answer, Task, is_local, places, run_tasks
 from pipelines.tuning.proposals import proposer
-from pipelines.tuning.search import DONE, Job, NoJob, Plan, Score, best_trial, epochs_of, next_job, rung_epochs
+from pipelines.tuning.search import DONE, Job, NoJob, Params, Plan, Score, best_trial, epochs_of, next_job, rung_epochs
 from pipelines.tuning.search_result import FreshSeeds, SearchResult, TrialResult, describe_params, describe_search, fresh_seeds
 from pipelines.tuning.space import check_search, parse_trial, plain_values
 from pipelines.tuning.winner_file import winner_path, write_winner
@@ -43,11 +44,11 @@ SEED = "seed"
 
 
 def tune(config: Config, origin: str = "", output: str = "", ray_output: RayOutput | None = None) -> SearchResult:
-    """Search the settings of `tune.space`, and train the winner to the end, and with fresh seeds. The winner's config is written to `output`,
-    by default beside `origin`, the file of this one; without either, nowhere.
+    """Search the settings of `tune.space`, and train the winner to the end, and with fresh seeds. The winner's config is written to
+    `output`, by default beside `origin`, the file of this one; without either, nowhere.
 
-    A trial is an ordinary training, which any search, or a command by hand, may have begun: only what is not in MLflow is trained. When a
-    signal interrupts it, trials under way save, the run becomes KILLED, and SystemExit is raised with 128 + the signal's number; the same
+    A trial is an ordinary training, which any search, or a command by hand, may have begun: only what is not in MLflow is trained. When
+    a signal interrupts it, trials under way save, the run becomes KILLED, and SystemExit is raised with 128 + the signal's number; the same
     call goes on. Raises ConfigError before anything starts, what `train` does, and LockstepError with the first error if all trials fail.
     """
     check_search(config, origin)
@@ -66,7 +67,7 @@ def tune(config: Config, origin: str = "", output: str = "", ray_output: RayOutp
             run_tasks(config, version, search.next_task, search.take, most, lambda: _ask_to_stop(run, config))
             winner = search.winner()
             model, fresh = _train_winner(search, winner, most)
-            result = search.result(winner, model, fresh, str(path or ""))
+            result = search.result(winner.number, model, fresh, str(path or ""))
             if path is not None:
                 write_winner(origin, path, result.best.params, _remarks(result))
             run.end_trials()
@@ -120,7 +121,7 @@ class Search:
     def _task(self, number: int, job: Job) -> Task | None:
         """The task of a job; None if its result is there already, or if it can have none."""
         try:
-            config = self.trial_config(job)
+            config = self.trial_config(job.params)
             curve = read_curve(config, self.version, self.metric)
         except ConfigError as error:
             self._fail(number, str(error))
@@ -138,7 +139,7 @@ class Search:
         job = self.jobs[number]
         if answer.kind == "TrackingError":
             raise TrackingError(answer.error)
-        curve = read_curve(self.trial_config(job), self.version, self.metric)
+        curve = read_curve(self.trial_config(job.params), self.version, self.metric)
         if curve:
             self._curves[job.trial] = curve
         if self._note_result(number, job, curve):
@@ -148,9 +149,9 @@ class Search:
             self._fail(number, answer.error)
         # Else it was asked to stop before its last epoch: the search ends, and the next command goes on.
 
-    def trial_config(self, job: Job) -> Config:
+    def trial_config(self, params: Params) -> Config:
         """The config of a trial. Raises ConfigError for values that do not go together."""
-        return add_digest(parse_trial(self._values, job.params))
+        return add_digest(parse_trial(self._values, params))
 
     def _note_result(self, number: int, job: Job, curve: EpochCurve | None) -> bool:
         """Note what a job has reached. Returns whether it has reached its epoch, or can never."""
@@ -181,19 +182,16 @@ class Search:
         else:
             self._progress.show(begun, self.plan.trials, line)
 
-    def winner(self) -> int:
-        """Number of the best trial. Raises LockstepError with the first error if all have failed."""
+    def winner(self) -> TrialResult:
+        """The best trial. Raises LockstepError with the first error if all have failed."""
         best = best_trial(self.plan, self.jobs, self._scores)
         if best is None:
             first = next(iter(self._errors.values()), f"{self.metric} is not defined in any epoch")
             raise LockstepError(f"all {len({job.trial for job in self.jobs})} trials of the search have failed; the first: {first}")
-        return best.number
-
-    def job_of(self, trial: int) -> Job:
-        """The last job of a trial."""
-        return next(job for job in reversed(self.jobs) if job.trial == trial)
+        return self._trial_result(best.number)
 
     def result(self, winner: int, model: str, fresh: FreshSeeds, output: str) -> SearchResult:
+        """What the search has found, once all answers are taken."""
         trials = tuple(self._trial_result(number) for number in sorted({job.trial for job in self.jobs}))
         trained = sum(max(0, trial.epochs - self._epochs_before.get(trial.number, 0)) for trial in trials)
         return SearchResult(
@@ -213,7 +211,7 @@ class Search:
         )
 
     def _trial_result(self, number: int) -> TrialResult:
-        job, curve = self.job_of(number), self._curves.get(number)
+        job, curve = next(job for job in reversed(self.jobs) if job.trial == number), self._curves.get(number)
         values = curve.values[: job.epochs] if curve else ()
         error = self._errors.get(number, "")
         score = None if error else best_value(values, self.plan.direction)
@@ -250,8 +248,6 @@ def _cluster_settings(config: Config) -> Any:
     """Settings of `train` by which a Ray of our own has processes that wait: one for each trial."""
     if not is_local(config.train):
         return config.train
-    import os  # noqa: PLC0415
-
     waiting = max(1, min(config.tune.parallel, (os.cpu_count() or 1) // config.train.cpus_per_worker))
     return config.train.model_copy(update={"workers": waiting})
 
@@ -261,13 +257,13 @@ def _ask_to_stop(run: SearchRun, config: Config) -> None:
         RunDirectory(folder).put(STOP, b"", durable=False)
 
 
-def _train_winner(search: Search, winner: int, most: int) -> tuple[str, FreshSeeds]:
+def _train_winner(search: Search, winner: TrialResult, most: int) -> tuple[str, FreshSeeds]:
     """Train the winner to the end, and its settings with fresh seeds. Returns the URI of its model, and the figures of the seeds.
 
-    Raises what the first training that fails has ended with."""
-    config, version = search.trial_config(search.job_of(winner)), search.version
-    seeds = [config.train.seed + place for place in range(1, search.config.tune.final_seeds + 1)]
-    configs = [config, *(with_seed(config, seed) for seed in seeds)]
+    Raises LockstepError if a training fails."""
+    config, version, run = search.trial_config(winner.params), search.version, search.run
+    count = search.config.tune.final_seeds
+    configs = [config, *(with_seed(config, config.train.seed + place) for place in range(1, count + 1))]
     results: dict[int, Mapping[str, Any]] = {}
     for number, trained in enumerate(configs):
         if (finished := tracking.find_finished_training(trained, version)) is not None:
@@ -278,19 +274,17 @@ def _train_winner(search: Search, winner: int, most: int) -> tuple[str, FreshSee
         if not waiting:
             return DONE
         number = waiting.pop(0)
-        role = {SEED: str(configs[number].train.seed)} if number else {TRIAL: str(winner)}
-        tags = {PARENT: search.run.run_id, **role}
-        return Task(number, configs[number].model_dump(mode="json", by_alias=True), None, tags)
+        role = {SEED: str(configs[number].train.seed)} if number else {TRIAL: str(winner.number)}
+        return Task(number, configs[number].model_dump(mode="json", by_alias=True), None, {PARENT: run.run_id, **role})
 
     def take(number: int, answer: Answer) -> None:
         if answer.error:
-            raise LockstepError(f"the winner, trial {winner}, could not be trained to the end: {answer.error}")
+            raise LockstepError(f"the winner, trial {winner.number}, could not be trained to the end: {answer.error}")
         results[number] = answer.result
 
-    run_tasks(search.config, version, next_task, take, most, lambda: _ask_to_stop(search.run, search.config))
-    best = max(search._scores, key=lambda index: search.jobs[index].trial == winner and search.jobs[index].rung)
+    run_tasks(search.config, version, next_task, take, most, lambda: _ask_to_stop(run, search.config))
     fresh = [(str(results[number]["run_id"]), results[number]["metrics"]) for number in range(1, len(configs))]
-    return str(results[0]["model"]), fresh_seeds(search.metric, search.plan.direction, search._scores[best].value, fresh)
+    return str(results[0]["model"]), fresh_seeds(search.metric, search.plan.direction, winner.score, fresh)
 
 
 def with_seed(config: Config, seed: int) -> Config:

@@ -4,9 +4,9 @@ A search is a list of jobs. A job trains one trial up to an epoch. Job j is deci
 `parallel` - 1, in the order of their numbers: results that come early wait for their turn. So the list is the same on any number of
 machines, after any kill, and however long each job takes; only `parallel`, which is a setting, decides how much it has seen.
 
-Asynchronous successive halving (ASHA, Li et al. 2020): of the trials that have completed a rung, the best share of 1 / `reduction` that has
-not gone on goes on to the next rung; where none is left to go on, a new trial begins. Where no trial is left to begin, the jobs under way are
-seen one after another, and the search ends when none of them leads further. A trial that has failed counts as the worst.
+Asynchronous successive halving (ASHA, Li et al. 2020): of the trials that have completed a rung, the best share of 1 / `reduction` that
+has not gone on goes on to the next rung; where none is left to go on, a new trial begins. Where no trial is left to begin, the jobs under
+way are seen one after another, and the search ends when none of them leads further. A trial that has failed counts as the worst.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -82,7 +82,7 @@ class Trial:
 
 
 Propose = Callable[[int, Sequence[Trial]], Params | None]
-"""Proposes the parameters of the trial with this number, given the trials before it as far as they are seen; None if there are no others."""
+"""Proposes the parameters of the trial with this number, given those before it as far as they are seen; None if there are no others."""
 
 
 def rung_epochs(epochs: int, min_epochs: int, reduction: int) -> tuple[int, ...]:

@@ -1,7 +1,6 @@
 """The settings that a search varies: checks them before anything starts, and makes the config of a trial."""
 
 from collections.abc import Iterator, Mapping
-from math import prod
 from typing import Any
 
 from pipelines.config import Config
@@ -9,7 +8,7 @@ from pipelines.config.dataset.dataset import FoldSplit
 from pipelines.config.load import parse_with_overrides
 from pipelines.config.tasks.functions import task_settings
 from pipelines.config.train.base import PLACEMENT
-from pipelines.config.tuning import Dimension, Tune, budget_seconds
+from pipelines.config.tuning import Dimension, budget_seconds
 from pipelines.errors import ConfigError
 from pipelines.tuning.proposals import grid_values
 from pipelines.tuning.search import Params
@@ -41,15 +40,17 @@ def check_search(config: Config, origin: str = "") -> None:
 
 
 def _faults_of_plan(config: Config) -> Iterator[str]:
-    settings, epochs = config.tune, config.train.epochs
+    settings, epochs, least = config.tune, config.train.epochs, config.tune.scheduler.min_epochs
     if isinstance(settings.budget, int) and settings.budget < epochs:
         yield f"tune.budget is {settings.budget} epochs, and a trial has {epochs}; raise it, or lower train.epochs"
     if (seconds := budget_seconds(settings.budget)) is not None and seconds < 1:
         yield f"tune.budget is {settings.budget}, in which no trial can be trained; give it at least 1s"
-    if settings.scheduler.kind == "asha" and settings.scheduler.min_epochs > epochs:
-        yield f"tune.scheduler.min_epochs is {settings.scheduler.min_epochs}, and a trial has {epochs} epochs; lower it, or raise train.epochs"
-    if settings.proposer == "grid" and (endless := [name for name, dimension in settings.space.items() if not grid_values(dimension)]):
-        yield f"tune.proposer is grid, but {', '.join(endless)} has a range without steps; give it a choice or int, or set tune.proposer to tpe"
+    if settings.scheduler.kind == "asha" and least > epochs:
+        yield f"tune.scheduler.min_epochs is {least}, and a trial has {epochs} epochs; lower it, or raise train.epochs"
+    endless = [name for name, dimension in settings.space.items() if not grid_values(dimension)]
+    if settings.proposer == "grid" and endless:
+        names = ", ".join(endless)
+        yield f"tune.proposer is grid, but {names} has a range without steps; give it a choice or int, or set tune.proposer to tpe"
 
 
 def _faults_of_space(config: Config) -> Iterator[str]:
@@ -94,9 +95,3 @@ def parse_trial(values: dict[str, Any], params: Params) -> Config:
 
 def _deep_copy(value: Any) -> Any:
     return {name: _deep_copy(inner) for name, inner in value.items()} if isinstance(value, Mapping) else value
-
-
-def number_of_points(settings: Tune) -> int | None:
-    """Points of a grid; None if the space has no end of them."""
-    counts = [len(grid_values(dimension)) for dimension in settings.space.values()]
-    return prod(counts) if all(counts) else None

@@ -1,7 +1,7 @@
 """Writes the winner of a search as a YAML file: that of the search with other values in `task` and `train`, and without `tune`.
 
-Comments, and what the file takes from the environment, stay as they are. The first line carries a checksum of the rest, by which a file that
-nobody has edited since may be written anew.
+Comments, and what the file takes from the environment, stay as they are. The first line carries a checksum of the rest, by which a file
+that nobody has edited since may be written anew.
 """
 
 from collections.abc import Mapping

@@ -292,7 +292,7 @@ def test_the_winner_s_file_keeps_comments_and_what_comes_from_the_environment(tm
     with pytest.raises(ConfigError, match="is no file that a search has written and nobody has edited"):
         winner_path("x/adult.yaml", str(path))
     assert winner_path("x/adult.yaml", "") == Path("x/adult_tuned.yaml")
-    with pytest.raises(ConfigError, match="ends in .yaml; rename it"):
+    with pytest.raises(ConfigError, match=r"ends in \.yaml; rename it"):
         winner_path("x/adult.yaml", "winner.json")
 
 
