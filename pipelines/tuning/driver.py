@@ -30,7 +30,7 @@ from pipelines.tracking.search_run import RUNG, TRIAL, EpochCurve, SearchRun, op
 from pipelines.train.checkpoint.run_directory import STOP, RunDirectory
 from pipelines.tuning.placement import Answer, Task, is_local, places, run_tasks
 from pipelines.tuning.proposals import proposer
-from pipelines.tuning.search import DONE, Job, NoJob, Params, Plan, Score, best_trial, epochs_of, next_job, rung_epochs
+from pipelines.tuning.search import DONE, WAIT, Job, NoJob, Params, Plan, Score, best_trial, epochs_of, next_job, rung_epochs
 from pipelines.tuning.search_result import FreshSeeds, SearchResult, TrialResult, describe_params, describe_search, fresh_seeds
 from pipelines.tuning.space import check_search, parse_trial, plain_values
 from pipelines.tuning.winner_file import winner_path, write_winner
@@ -39,6 +39,8 @@ log = logging.getLogger(__name__)
 
 TRIALS = "trials.json"
 """Artifact of a search's run: a row for each trial."""
+JOB, FINAL = "job", "final"
+"""Kinds of tasks."""
 SEED = "seed"
 """Tag of a training of the winner with a fresh seed."""
 
@@ -65,16 +67,14 @@ def tune(config: Config, origin: str = "", output: str = "", ray_output: RayOutp
             run.wait_for_trials()
             search = Search(config, version, run, metric, _plan(config, direction), progress)
             run_tasks(config, version, search.next_task, search.take, most, lambda: _ask_to_stop(run, config))
-            winner = search.winner()
-            model, fresh = _train_winner(search, winner, most)
-            result = search.result(winner.number, model, fresh, str(path or ""))
+            result = search.result(str(path or ""))
             if path is not None:
                 write_winner(origin, path, result.best.params, _remarks(result))
             run.end_trials()
             _log_result(run, result)
     lines = describe_search(result)
     lines += [f"written   {path}"] if path else []
-    lines.append(f"run {run.run_id} of experiment {config.experiment} in {config.tracking.uri}\nmodel {model}")
+    lines.append(f"run {run.run_id} of experiment {config.experiment} in {config.tracking.uri}\nmodel {result.model}")
     progress.say("\n".join(lines), "result", **result.values(), params=result.best.params, score=result.best.score)
     return result
 
@@ -105,8 +105,26 @@ class Search:
         self._errors: dict[int, str] = {}
         self._epochs_before: dict[int, int] = {}
         """By trial, its epochs in MLflow when this command first asked."""
+        self._final: FinalTrainings | None = None
 
     def next_task(self) -> Task | NoJob:
+        """What is trained next: the jobs of the search, and once all are done, its winner. Raises LockstepError if all have failed."""
+        if self._final is None:
+            task = self._next_job_task()
+            if task is not DONE or len(self._scores) < len(self.jobs):
+                return WAIT if task is DONE else task
+            self._final = FinalTrainings(self, self.winner())
+        return self._final.next_task()
+
+    def take(self, key: tuple[str, int], answer: Answer) -> None:
+        """Take the answer of a task. Raises TrackingError if MLflow cannot be used, and LockstepError if the winner cannot be trained."""
+        kind, number = key
+        if self._final is not None and kind == FINAL:
+            self._final.take(number, answer)
+        else:
+            self._take_job(number, answer)
+
+    def _next_job_task(self) -> Task | NoJob:
         """The next job that must be trained; those whose result is in MLflow are passed."""
         while True:
             if self.jobs and time.monotonic() > self._deadline:
@@ -132,10 +150,10 @@ class Search:
         if self._note_result(number, job, curve):
             return None
         tags = {PARENT: self.run.run_id, TRIAL: str(job.trial)}
-        return Task(number, config.model_dump(mode="json", by_alias=True), job.epochs, tags)
+        return Task((JOB, number), config.model_dump(mode="json", by_alias=True), job.epochs, tags)
 
-    def take(self, number: int, answer: Answer) -> None:
-        """Take the answer of a job's task: what it reached is read from MLflow. Raises TrackingError if that cannot be used."""
+    def _take_job(self, number: int, answer: Answer) -> None:
+        """Take the answer of a job's task: what it reached is read from MLflow."""
         job = self.jobs[number]
         if answer.kind == "TrackingError":
             raise TrackingError(answer.error)
@@ -145,9 +163,8 @@ class Search:
         if self._note_result(number, job, curve):
             if curve and curve.parent == self.run.run_id:
                 self.run.client.set_tag(curve.run_id, RUNG, str(job.rung))
-        elif answer.error:
-            self._fail(number, answer.error)
-        # Else it was asked to stop before its last epoch: the search ends, and the next command goes on.
+        else:
+            self._fail(number, answer.error or f"its training was stopped before epoch {job.epochs}; run the same command again")
 
     def trial_config(self, params: Params) -> Config:
         """The config of a trial. Raises ConfigError for values that do not go together."""
@@ -190,8 +207,9 @@ class Search:
             raise LockstepError(f"all {len({job.trial for job in self.jobs})} trials of the search have failed; the first: {first}")
         return self._trial_result(best.number)
 
-    def result(self, winner: int, model: str, fresh: FreshSeeds, output: str) -> SearchResult:
+    def result(self, output: str) -> SearchResult:
         """What the search has found, once all answers are taken."""
+        assert self._final is not None, "the winner was trained last"
         trials = tuple(self._trial_result(number) for number in sorted({job.trial for job in self.jobs}))
         trained = sum(max(0, trial.epochs - self._epochs_before.get(trial.number, 0)) for trial in trials)
         return SearchResult(
@@ -201,13 +219,13 @@ class Search:
             rungs=self.plan.rungs,
             trials=trials,
             jobs=tuple(self.jobs),
-            winner=winner,
+            winner=self._final.winner.number,
             epochs=epochs_of(self.jobs),
             epochs_trained=trained,
             full_grid=len(trials) * self.plan.rungs[-1],
-            model=model,
+            model=self._final.model,
             output=output,
-            fresh=fresh,
+            fresh=self._final.fresh,
         )
 
     def _trial_result(self, number: int) -> TrialResult:
@@ -257,34 +275,44 @@ def _ask_to_stop(run: SearchRun, config: Config) -> None:
         RunDirectory(folder).put(STOP, b"", durable=False)
 
 
-def _train_winner(search: Search, winner: TrialResult, most: int) -> tuple[str, FreshSeeds]:
-    """Train the winner to the end, and its settings with fresh seeds. Returns the URI of its model, and the figures of the seeds.
+class FinalTrainings:
+    """The winner's training to the end, and trainings of its settings with fresh seeds."""
 
-    Raises LockstepError if a training fails."""
-    config, version, run = search.trial_config(winner.params), search.version, search.run
-    count = search.config.tune.final_seeds
-    configs = [config, *(with_seed(config, config.train.seed + place) for place in range(1, count + 1))]
-    results: dict[int, Mapping[str, Any]] = {}
-    for number, trained in enumerate(configs):
-        if (finished := tracking.find_finished_training(trained, version)) is not None:
-            results[number] = json.loads(finished[1])
-    waiting = [number for number in range(len(configs)) if number not in results]
+    def __init__(self, search: "Search", winner: TrialResult) -> None:
+        self.winner, self._search = winner, search
+        config, count = search.trial_config(winner.params), search.config.tune.final_seeds
+        self._configs = [config, *(with_seed(config, config.train.seed + place) for place in range(1, count + 1))]
+        self._results: dict[int, Mapping[str, Any]] = {}
+        for number, trained in enumerate(self._configs):
+            if (finished := tracking.find_finished_training(trained, search.version)) is not None:
+                self._results[number] = json.loads(finished[1])
+        self._waiting = [number for number in range(len(self._configs)) if number not in self._results]
 
-    def next_task() -> Task | NoJob:
-        if not waiting:
+    def next_task(self) -> Task | NoJob:
+        if not self._waiting:
             return DONE
-        number = waiting.pop(0)
-        role = {SEED: str(configs[number].train.seed)} if number else {TRIAL: str(winner.number)}
-        return Task(number, configs[number].model_dump(mode="json", by_alias=True), None, {PARENT: run.run_id, **role})
+        number = self._waiting.pop(0)
+        config = self._configs[number]
+        role = {SEED: str(config.train.seed)} if number else {TRIAL: str(self.winner.number)}
+        tags = {PARENT: self._search.run.run_id, **role}
+        return Task((FINAL, number), config.model_dump(mode="json", by_alias=True), None, tags)
 
-    def take(number: int, answer: Answer) -> None:
+    def take(self, number: int, answer: Answer) -> None:
+        """Take the answer of a training. Raises LockstepError if it has failed."""
         if answer.error:
-            raise LockstepError(f"the winner, trial {winner.number}, could not be trained to the end: {answer.error}")
-        results[number] = answer.result
+            raise LockstepError(f"the winner, trial {self.winner.number}, could not be trained to the end: {answer.error}")
+        self._results[number] = answer.result
 
-    run_tasks(search.config, version, next_task, take, most, lambda: _ask_to_stop(run, search.config))
-    fresh = [(str(results[number]["run_id"]), results[number]["metrics"]) for number in range(1, len(configs))]
-    return str(results[0]["model"]), fresh_seeds(search.metric, search.plan.direction, winner.score, fresh)
+    @property
+    def model(self) -> str:
+        """URI of the winner's model."""
+        return str(self._results[0]["model"])
+
+    @property
+    def fresh(self) -> FreshSeeds:
+        """The figures of the fresh seeds."""
+        results = [(str(self._results[number]["run_id"]), self._results[number]["metrics"]) for number in range(1, len(self._configs))]
+        return fresh_seeds(self._search.metric, self._search.plan.direction, self.winner.score, results)
 
 
 def with_seed(config: Config, seed: int) -> Config:

@@ -39,7 +39,6 @@ _QUIET = {
     "TUNE_DISABLE_SIGINT_HANDLER": "1",
     "TUNE_DISABLE_AUTO_INIT": "1",
     "TUNE_GLOBAL_CHECKPOINT_S": "1000000",  # all state is in MLflow
-    "TUNE_MAX_PENDING_TRIALS_PG": "1",
     "TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "0",
     "RAY_AIR_NEW_OUTPUT": "0",
 }
@@ -50,7 +49,7 @@ _QUIET = {
 class Task:
     """A training for a process of the cluster."""
 
-    number: int
+    key: tuple[str, int]
     """By which its answer is known."""
     config: dict[str, Any]
     """As plain values, as a worker gets them."""
@@ -71,7 +70,7 @@ class Answer:
 
 
 NextTask = Callable[[], Task | NoJob]
-TakeAnswer = Callable[[int, Answer], None]
+TakeAnswer = Callable[[tuple[str, int], Answer], None]
 
 
 def trial_resources(config: Config) -> dict[str, float]:
@@ -109,6 +108,7 @@ def run_tasks(config: Config, version: Version, next_task: NextTask, take: TakeA
     """
     for name, value in _QUIET.items():
         os.environ.setdefault(name, value)
+    os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(most)  # a process is kept only for a job that is there already
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # answers say what has failed
     interrupt, errors = FirstSignal(), list[BaseException]()
     searcher = _Handover(next_task, take)
@@ -142,7 +142,7 @@ class _Handover(Searcher):
     def __init__(self, next_task: NextTask, take: TakeAnswer) -> None:
         super().__init__()
         self._next_task, self._take = next_task, take
-        self._numbers: dict[str, int] = {}
+        self._keys: dict[str, tuple[str, int]] = {}
         self.must_stop = Event()
         self.error: BaseException | None = None
         """What a function of ours has raised, which Ray Tune would wrap."""
@@ -161,7 +161,7 @@ class _Handover(Searcher):
         if task is WAIT:
             return None
         assert isinstance(task, Task)
-        self._numbers[trial_id] = task.number
+        self._keys[trial_id] = task.key
         return {"task": task}
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
@@ -169,9 +169,9 @@ class _Handover(Searcher):
         answer = (result or {}).get("answer")
         if not isinstance(answer, Answer):
             answer = Answer("its process died more often than train.max_failures allows")
-        if self.error is None:
+        if self.error is None and not self.must_stop.is_set():  # else it has only saved
             try:
-                self._take(self._numbers[trial_id], answer)
+                self._take(self._keys[trial_id], answer)
             except BaseException as failure:
                 self.error = failure
 
@@ -192,10 +192,11 @@ def _fit(config: Config, version: Version, searcher: _Handover, most: int, error
     storage = config.train.storage if os.environ.get("RAY_ADDRESS") else folder
     try:
         parameters = tune.with_parameters(TaskTrainable, version=version, driver_host=socket.gethostname())
+        limit = None if is_local(config.train) else most  # whose drivers need no CPU
         trainable = tune.with_resources(parameters, trial_resources(config))
         tuner = tune.Tuner(
             trainable,
-            tune_config=tune.TuneConfig(search_alg=searcher, num_samples=-1, max_concurrent_trials=None, reuse_actors=True),
+            tune_config=tune.TuneConfig(search_alg=searcher, num_samples=-1, max_concurrent_trials=limit, reuse_actors=True),
             run_config=tune.RunConfig(
                 name=Path(folder).name,
                 storage_path=storage,
@@ -217,6 +218,7 @@ class TaskTrainable(tune.Trainable):
 
     def setup(self, config: dict[str, Any], version: Version | None = None, driver_host: str = "") -> None:
         assert version is not None, "Ray Tune hands the parameters on"
+        logging.getLogger("ray.train").setLevel(logging.WARNING)  # it has a line for each training in a process of its own
         self._task: Task = config["task"]
         self._version, self._driver_host = version, driver_host
 
