@@ -200,66 +200,114 @@ def test_rungs_end_with_the_whole_training(epochs: int, least: int, reduction: i
     assert rung_epochs(epochs, least, reduction) == rungs
 
 
+LR: dict[str, Any] = {"train.lr": {"log": [1e-3, 1e-1]}}
+
+
 @pytest.mark.parametrize(
-    ("values", "fault"),
+    ("values", "fault", "remedy"),
     [
-        ({"space": {"train.lr": {"log": [0, 0.1]}}}, "log begins at 0, and only numbers above 0 have a logarithm"),
-        ({"space": {"train.lr": {"uniform": [0.2, 0.1]}}}, "write the smaller number first"),
-        ({"space": {"train.lr": {"choice": []}}}, "choice is empty; list the values to choose from"),
-        ({"space": {"train.lr": {"choice": [0.1, 0.1]}}}, "has a value twice"),
-        ({"space": {"train.lr": {"log": [0.1, 1], "int": [1, 2]}}}, "has log and int; give it one of"),
-        ({"space": {"train.lr": {}}}, "has no kind of range; give it one of"),
-        ({"space": {"train.lr": {"logarithm": [0.1, 1]}}}, "tune.space.train.lr.logarithm: no such setting"),
-        ({"budget": "ten"}, "tune.budget: must be a time such as 90s, 10m or 2h"),
-        ({"budget": "0m"}, "is no time, in which no trial can be trained; give it at least 1s"),
-        ({"budget": 0}, "tune.budget: must be"),
-        ({"trials": 0}, "tune.trials: must be greater than 0"),
-        ({"scheduler": "hyperband"}, "tune.scheduler: must be one of asha, none"),
-        ({"scheduler": {"kind": "none", "reduction": 4}}, "tune.scheduler.reduction: has no effect"),
+        (
+            {"space": {"train.lr": {"log": [0, 0.1]}}},
+            "only numbers above 0 have a logarithm",
+            {"space": {"train.lr": {"uniform": [0, 0.1]}}},
+        ),
+        (
+            {"space": {"train.lr": {"uniform": [0.2, 0.1]}}},
+            "write the smaller number first",
+            {"space": {"train.lr": {"uniform": [0.1, 0.2]}}},
+        ),
+        ({"space": {"train.lr": {"choice": []}}}, "choice is empty; list the values", {"space": {"train.lr": {"choice": [0.1]}}}),
+        ({"space": {"train.lr": {"choice": [0.1, 0.1]}}}, "has a value twice", {"space": {"train.lr": {"choice": [0.1, 0.2]}}}),
+        (
+            {"space": {"train.lr": {"log": [0.1, 1], "int": [1, 2]}}},
+            "has log and int; give it one of",
+            {"space": {"train.lr": {"int": [1, 2]}}},
+        ),
+        ({"space": {"train.lr": {}}}, "has no kind of range; give it one of", {"space": LR}),
+        ({"space": {"train.lr": {"logarithm": [0.1, 1]}}}, "tune.space.train.lr.logarithm: no such setting", {"space": LR}),
+        ({"budget": "ten"}, "tune.budget: must be a time such as 90s, 10m or 2h", {"budget": "10m"}),
+        ({"budget": "0m"}, "is no time, in which no trial can be trained; give it at least 1s", {"budget": "1s"}),
+        ({"budget": 0}, "tune.budget: must be", {"budget": 1}),
+        ({"trials": 0}, "tune.trials: must be greater than 0", {"trials": 1}),
+        ({"scheduler": "hyperband"}, "tune.scheduler: must be one of asha, none", {"scheduler": "none"}),
+        ({"scheduler": {"kind": "none", "reduction": 4}}, "tune.scheduler.reduction: has no effect", {"scheduler": {"reduction": 4}}),
     ],
 )
-def test_a_wrong_section_is_one_error_that_names_the_setting(values: dict[str, Any], fault: str) -> None:
+def test_a_wrong_section_is_one_error_whose_remedy_works(values: dict[str, Any], fault: str, remedy: dict[str, Any]) -> None:
+    raw = read_yaml_file(CONF / "adult.yaml")
     with pytest.raises(ConfigError) as error:
-        parse({**read_yaml_file(CONF / "adult.yaml"), "tune": values}, "adult")
+        parse({**raw, "tune": values}, "adult")
     assert fault in str(error.value).replace("'", "") and len(str(error.value).splitlines()) == 1
+    parse({**raw, "tune": remedy}, "adult")
 
 
 @pytest.mark.parametrize(
-    ("space", "fault"),
+    ("space", "fault", "remedy"),
     [
-        ({}, "tune.space is empty; name settings and their values"),
-        ({"train.lrr": {"log": [0.1, 1]}}, "tune.space: train.lrr: no such setting; did you mean lr?"),
-        ({"task.hiden": {"choice": [[8]]}}, "tune.space: task.hiden: no such setting; did you mean hidden?"),
-        ({"task.dropout": {"uniform": [0, 2]}}, "tune.space: task.dropout: must be less than 1 (got 2.0)"),
-        ({"task.hidden": {"choice": [[8], ["wide"]]}}, "tune.space: task.hidden.0: must be a whole number (got wide)"),
-        ({"train.global_batch": {"choice": [100]}}, "it must be a multiple of 8"),
-        ({"train.momentum": {"uniform": [0.1, 0.5]}}, "tune.space: train.momentum: has no effect while train.optimizer is adamw"),
-        ({"train.workers": {"int": [1, 2]}}, "train.workers decides where a training runs, and not its model; remove it"),
-        ({"train.epochs": {"int": [1, 2]}}, "train.epochs decides how far all trials are trained; set train.epochs itself"),
-        ({"train.seed": {"int": [1, 2]}}, "train.seed would choose luck"),
-        ({"dataset.path": {"choice": ["a", "b"]}}, "dataset.path is no setting of task or train"),
-        ({"x": {"int": [1, 8]}}, "x is no setting of task or train"),
+        ({}, "tune.space is empty; name settings and their values", {"space": LR}),
+        ({"train.lrr": {"log": [0.1, 1]}}, "tune.space: train.lrr: no such setting; did you mean lr?", {"space": LR}),
+        (
+            {"task.hiden": {"choice": [[8]]}},
+            "task.hiden: no such setting; did you mean hidden?",
+            {"space": {"task.hidden": {"choice": [[8]]}}},
+        ),
+        ({"task.dropout": {"uniform": [0, 2]}}, "must be less than 1 (got 2.0)", {"space": {"task.dropout": {"uniform": [0, 0.9]}}}),
+        ({"task.hidden": {"choice": [[8], ["wide"]]}}, "must be a whole number (got wide)", {"space": {"task.hidden": {"choice": [[8]]}}}),
+        ({"train.global_batch": {"choice": [100]}}, "it must be a multiple of 8", {"space": {"train.global_batch": {"choice": [96]}}}),
+        (
+            {"train.momentum": {"uniform": [0.1, 0.5]}},
+            "tune.space: train.momentum: has no effect while train.optimizer is adamw",
+            {"space": {"train.momentum": {"uniform": [0.1, 0.5]}}, "train.optimizer": "sgd"},
+        ),
+        ({"train.workers": {"int": [1, 2]}}, "train.workers decides where a training runs, and not its model; remove it", {"space": LR}),
+        ({"train.epochs": {"int": [1, 2]}}, "set train.epochs itself", {"space": LR, "train.epochs": 2}),
+        ({"train.max_steps": {"int": [1, 2]}}, "set train.max_steps itself", {"space": LR, "train.max_steps": 2}),
+        ({"train.monitor": {"choice": ["loss"]}}, "set tune.metric", {"space": LR, "tune.metric": "loss"}),
+        ({"train.seed": {"int": [1, 2]}}, "train.seed would choose luck", {"space": LR, "tune.final_seeds": 2}),
+        ({"dataset.path": {"choice": ["a", "b"]}}, "dataset.path is no setting of task or train", {"space": LR}),
+        ({"x": {"int": [1, 8]}}, "x is no setting of task or train", {"space": LR}),
     ],
 )
-def test_a_space_that_fits_no_training_is_refused_before_anything_starts(space: dict[str, Any], fault: str) -> None:
+def test_a_space_that_fits_no_training_is_refused_before_anything_starts(space: dict[str, Any], fault: str, remedy: dict[str, Any]) -> None:
     config = load(CONF / "adult.yaml", {"tune": {"space": space}})
     with pytest.raises(ConfigError) as error:
         check_search(config, "adult.yaml")
     assert fault in str(error.value) and str(error.value).startswith("adult.yaml: ")
     assert len(str(error.value).splitlines()) == 1
+    others = {name: value for name, value in remedy.items() if name != "space"}
+    check_search(load(CONF / "adult.yaml", {"tune": {"space": remedy["space"]}, **others}))
 
 
 @pytest.mark.parametrize(
-    ("tune", "fault"),
+    ("tune", "fault", "remedies"),
     [
-        ({"budget": 3}, "tune.budget is 3 epochs, and a trial has 20; raise it, or lower train.epochs"),
-        ({"scheduler": {"min_epochs": 21}}, "tune.scheduler.min_epochs is 21, and a trial has 20 epochs"),
-        ({"proposer": "grid"}, "tune.proposer is grid, but train.lr has a range without steps"),
+        ({"budget": 3}, "tune.budget is 3 epochs, and a trial has 20", [{"tune.budget": 20}, {"train.epochs": 3}]),
+        ({"budget": "0.5s"}, "in which no trial can be trained; give it at least 1s", [{"tune.budget": "1s"}]),
+        (
+            {"scheduler": {"min_epochs": 21}},
+            "tune.scheduler.min_epochs is 21, and a trial has 20 epochs",
+            [{"tune.scheduler.min_epochs": 20}, {"train.epochs": 21}],
+        ),
+        (
+            {"proposer": "grid"},
+            "tune.proposer is grid, but train.lr has a range without steps",
+            [{"tune.proposer": "tpe"}, {"tune.space": {"train.lr": {"choice": [0.1, 0.2]}}}],
+        ),
     ],
 )
-def test_a_search_that_could_not_end_is_refused(tune: dict[str, Any], fault: str) -> None:
+def test_a_search_that_could_not_end_is_refused(tune: dict[str, Any], fault: str, remedies: list[dict[str, Any]]) -> None:
+    wrong = {"tune": {"space": LR, **tune}}
     with pytest.raises(ConfigError, match=fault):
-        check_search(load(CONF / "adult.yaml", {"tune": {"space": {"train.lr": {"log": [1e-3, 1e-1]}}, **tune}}))
+        check_search(load(CONF / "adult.yaml", wrong))
+    for remedy in remedies:
+        check_search(load(CONF / "adult.yaml", {**wrong, **remedy}))
+
+
+def test_a_search_over_folds_needs_one_of_them() -> None:
+    folds = {"dataset.split": {"folds": 5}, "tune": {"space": LR}}
+    with pytest.raises(ConfigError, match=r"train\.fold is not set, but dataset\.split has folds; set it, as to 1"):
+        check_search(load(CONF / "adult.yaml", folds))
+    check_search(load(CONF / "adult.yaml", {**folds, "train.fold": 1}))
 
 
 @pytest.mark.parametrize(
