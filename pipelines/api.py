@@ -183,9 +183,9 @@ def cross_validate(config: configs.Config) -> CrossValidation:
 def tune(config: configs.Config, origin: str | Path = "", output: str | Path = "") -> SearchResult:
     """Search the settings of `config.tune.space`, and train the winner to the end, and with fresh seeds. The winner's config is written to
     `output`, by default NAME_tuned.yaml beside `origin`, the config's file NAME.yaml; without an origin, nowhere."""
-    from pipelines.tuning.driver import tune
+    from pipelines.tuning.driver import run_search
 
-    return tune(config, str(origin), str(output))
+    return run_search(config, str(origin), str(output))
 
 
 @restored_signals("pipelines.launch.verify")

@@ -114,7 +114,7 @@ def _tell_finished_run(config: "Config") -> bool:
     return result is not None
 
 
-def tune(program: str, arguments: list[str]) -> None:
+def search_settings(program: str, arguments: list[str]) -> None:
     """Search the settings that `tune.space` names, and write the config of the best trial; the same command goes on after a kill."""
     arguments, output_flag = split_output_flag(arguments)
     options, config_arguments = split_flags(program, "[--output FILE.yaml]", {"--output": _TEXT}, arguments)
@@ -371,7 +371,7 @@ COMMANDS: dict[str, Command] = {
     "init": write_first_config,
     "etl": etl,
     "train": train,
-    "tune": tune,
+    "tune": search_settings,
     "verify": verify,
     "attest": write_statement,
     "export": export,

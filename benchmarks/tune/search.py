@@ -44,10 +44,10 @@ class Place:
 def command(place: Place, store: str, workers: int, *flags: str) -> list[str]:
     """A search in the MLflow `store`, whose trainings are on so many workers each."""
     folder = place.home / store
-    own = ["--tracking.uri", f"sqlite:///{folder}/mlflow.db", "--train.storage", f"{folder}/runs", "--train.epochs", str(place.epochs)]
+    places = ["--tracking.uri", f"sqlite:///{folder}/mlflow.db", "--train.storage", f"{folder}/runs", "--train.epochs", str(place.epochs)]
     shared = ["--dataset.path", f"{place.home}/data", "--output", f"{folder}/winner.yaml", "--json"]
     shared += ["--train.workers", str(workers), "--train.strategy", place.strategy]
-    return [sys.executable, str(ROOT / "jobs/tune.py"), place.conf, *shared, *own, *flags]
+    return [sys.executable, str(ROOT / "jobs/tune.py"), place.conf, *shared, *places, *flags]
 
 
 def run_search(place: Place, store: str, workers: int, *flags: str, kills: int = 0) -> tuple[dict[str, Any], float]:

@@ -26,15 +26,15 @@ class Dimension(Section):
     @model_validator(mode="after")
     def _is_one_range(self) -> "Dimension":
         kinds = {"choice": self.choice, "uniform": self.uniform, "log": self.log, "int": self.integers}
-        given = [name for name, values in kinds.items() if values is not None]
-        if len(given) != 1:
-            raise ValueError(f"has {' and '.join(given) or 'no kind of range'}; give it one of {', '.join(kinds)}")
+        kinds_used = [name for name, values in kinds.items() if values is not None]
+        if len(kinds_used) != 1:
+            raise ValueError(f"has {' and '.join(kinds_used) or 'no kind of range'}; give it one of {', '.join(kinds)}")
         if self.choice is not None and not self.choice:
             raise ValueError("choice is empty; list the values to choose from")
         if self.choice is not None and len({repr(value) for value in self.choice}) < len(self.choice):
             raise ValueError("choice has a value twice; list each once")
         if (bounds := self.bounds) is not None:
-            self._check_bounds(given[0], *bounds)
+            self._check_bounds(kinds_used[0], *bounds)
         return self
 
     @staticmethod

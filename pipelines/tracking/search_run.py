@@ -31,7 +31,7 @@ _OTHER_WORK = "this search"
 
 @dataclass(frozen=True)
 class EpochCurve:
-    """What a training has reached by epoch."""
+    """The metric of a training by epoch."""
 
     run_id: str
     values: tuple[float | None, ...]
@@ -113,7 +113,7 @@ def _search_identity(config: Config, version: Version) -> str:
 
 
 def read_curve(config: Config, version: Version, metric: str) -> EpochCurve | None:
-    """What the trainings of this model and dataset have reached: the one with most epochs, of several the one that began first. None if
+    """The curve of this model's trainings on this dataset: of the one with most epochs, of several the one that began first. None if
     there is none.
 
     They may be of this search, of another one, or begun by hand; finished, stopped early or interrupted. Raises TrackingError."""

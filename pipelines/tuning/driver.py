@@ -28,11 +28,23 @@ from pipelines.tasks.bind import build_task
 from pipelines.tracking.cross_validation_run import PARENT
 from pipelines.tracking.search_run import RUNG, TRIAL, EpochCurve, SearchRun, open_search, read_curve
 from pipelines.train.checkpoint.run_directory import STOP, RunDirectory
-from pipelines.tuning.placement import Answer, Task, is_local, places, run_tasks
+from pipelines.tuning.placement import Answer, TrialTask, count_places, run_tasks, trains_in_process
 from pipelines.tuning.proposals import proposer
-from pipelines.tuning.search import DONE, WAIT, Job, NoJob, Params, Plan, Score, best_trial, epochs_of, next_job, rung_epochs
+from pipelines.tuning.search import (
+    DONE,
+    WAIT,
+    NoJob,
+    Params,
+    SearchPlan,
+    TrialJob,
+    TrialScore,
+    best_trial,
+    next_job,
+    rung_epochs,
+    total_epochs,
+)
 from pipelines.tuning.search_result import FreshSeeds, SearchResult, TrialResult, describe_params, describe_search, fresh_seeds
-from pipelines.tuning.space import check_search, parse_trial, plain_values
+from pipelines.tuning.space import check_search, config_values, parse_trial
 from pipelines.tuning.winner_file import winner_path, write_winner
 
 log = logging.getLogger(__name__)
@@ -45,7 +57,7 @@ SEED = "seed"
 """Tag of a training of the winner with a fresh seed."""
 
 
-def tune(config: Config, origin: str = "", output: str = "", ray_output: RayOutput | None = None) -> SearchResult:
+def run_search(config: Config, origin: str = "", output: str = "", ray_output: RayOutput | None = None) -> SearchResult:
     """Search the settings of `tune.space`, and train the winner to the end, and with fresh seeds. The winner's config is written to
     `output`, by default beside `origin`, the file of this one; without either, nowhere.
 
@@ -61,11 +73,11 @@ def tune(config: Config, origin: str = "", output: str = "", ray_output: RayOutp
     progress = Progress()
     with nullcontext(ray_output) if ray_output else cluster(_cluster_settings(config)):
         with tracking.tracked_run(lambda: open_search(config, version, job_tags())) as run:
-            most = min(places(config), config.tune.parallel)
+            most = min(count_places(config), config.tune.parallel)
             word = "resumes" if run.is_resumed else "starts"
             progress.say(f"run {run.run_id} {word}: {config.tune.trials} trials, {most} at a time, by {direction} of validation {metric}")
             run.wait_for_trials()
-            search = Search(config, version, run, metric, _plan(config, direction), progress)
+            search = SearchState(config, version, run, metric, _plan(config, direction), progress)
             run_tasks(config, version, search.next_task, search.take, most, lambda: _ask_to_stop(run, config))
             result = search.result(str(path or ""))
             if path is not None:
@@ -91,24 +103,24 @@ def choose_metric(config: Config, version: Version) -> tuple[str, Any]:
         raise ConfigError(str(error).replace("train.monitor is", "tune.metric is", 1)) from error
 
 
-class Search:
+class SearchState:
     """The state of a search in this process, all of which follows from its plan and from MLflow."""
 
-    def __init__(self, config: Config, version: Version, run: SearchRun, metric: str, plan: Plan, progress: Progress) -> None:
+    def __init__(self, config: Config, version: Version, run: SearchRun, metric: str, plan: SearchPlan, progress: Progress) -> None:
         self.config, self.version, self.run, self.metric, self.plan = config, version, run, metric, plan
         self._progress, self._propose = progress, proposer(config.tune, plan)
-        self._values = plain_values(_with_monitor(config, version, metric))
+        self._values = config_values(_replace_monitor(config, version, metric))
         self._deadline = time.monotonic() + (budget_seconds(config.tune.budget) or float("inf"))
-        self.jobs: list[Job] = []
-        self._scores: dict[int, Score] = {}
+        self.jobs: list[TrialJob] = []
+        self._scores: dict[int, TrialScore] = {}
         self._curves: dict[int, EpochCurve] = {}
         self._errors: dict[int, str] = {}
         self._epochs_before: dict[int, int] = {}
         """By trial, its epochs in MLflow when this command first asked."""
         self._final: FinalTrainings | None = None
 
-    def next_task(self) -> Task | NoJob:
-        """What is trained next: the jobs of the search, and once all are done, its winner. Raises LockstepError if all have failed."""
+    def next_task(self) -> TrialTask | NoJob:
+        """The next training: the jobs of the search, and once all are done, its winner. Raises LockstepError if all have failed."""
         if self._final is None:
             task = self._next_job_task()
             if task is not DONE or len(self._scores) < len(self.jobs):
@@ -124,7 +136,7 @@ class Search:
         else:
             self._take_job(number, answer)
 
-    def _next_job_task(self) -> Task | NoJob:
+    def _next_job_task(self) -> TrialTask | NoJob:
         """The next job that must be trained; those whose result is in MLflow are passed."""
         while True:
             if self.jobs and time.monotonic() > self._deadline:
@@ -136,7 +148,7 @@ class Search:
             if task := self._task(len(self.jobs) - 1, job):
                 return task
 
-    def _task(self, number: int, job: Job) -> Task | None:
+    def _task(self, number: int, job: TrialJob) -> TrialTask | None:
         """The task of a job; None if its result is there already, or if it can have none."""
         try:
             config = self.trial_config(job.params)
@@ -150,7 +162,7 @@ class Search:
         if self._note_result(number, job, curve):
             return None
         tags = {PARENT: self.run.run_id, TRIAL: str(job.trial)}
-        return Task((JOB, number), config.model_dump(mode="json", by_alias=True), job.epochs, tags)
+        return TrialTask((JOB, number), config.model_dump(mode="json", by_alias=True), job.epochs, tags)
 
     def _take_job(self, number: int, answer: Answer) -> None:
         """Take the answer of a job's task: what it reached is read from MLflow."""
@@ -170,12 +182,12 @@ class Search:
         """The config of a trial. Raises ConfigError for values that do not go together."""
         return add_digest(parse_trial(self._values, params))
 
-    def _note_result(self, number: int, job: Job, curve: EpochCurve | None) -> bool:
+    def _note_result(self, number: int, job: TrialJob, curve: EpochCurve | None) -> bool:
         """Note what a job has reached. Returns whether it has reached its epoch, or can never."""
         if curve is None:
             return False
         if len(curve.values) >= job.epochs or curve.is_trained:
-            self._scores[number] = Score(best_value(curve.values[: job.epochs], self.plan.direction))
+            self._scores[number] = TrialScore(best_value(curve.values[: job.epochs], self.plan.direction))
             self._tell(job, self._scores[number].value)
             return True
         if curve.error:
@@ -184,14 +196,14 @@ class Search:
 
     def _fail(self, number: int, error: str) -> None:
         job = self.jobs[number]
-        self._scores[number], self._errors[job.trial] = Score(None), error
+        self._scores[number], self._errors[job.trial] = TrialScore(None), error
         log.warning("trial %d has failed, and counts as the worst: %s", job.trial, error.partition("\n")[0])
         self._tell(job, None)
 
-    def _tell(self, job: Job, value: float | None) -> None:
-        begun = max(seen.trial for seen in self.jobs)
+    def _tell(self, job: TrialJob, value: float | None) -> None:
+        begun = max(earlier.trial for earlier in self.jobs)
         best = best_trial(self.plan, self.jobs, self._scores) if len(self._scores) == len(self.jobs) else None
-        line = f"{begun} of {self.plan.trials} trials, {epochs_of(self.jobs)} epochs"
+        line = f"{begun} of {self.plan.trials} trials, {total_epochs(self.jobs)} epochs"
         line += f", best {self.metric} {best.values[-1]:.4g} of trial {best.number}" if best else ""
         if is_json():
             fields = {"trial": job.trial, "epochs": job.epochs, "rung": job.rung, "score": value, "params": job.params}
@@ -208,7 +220,7 @@ class Search:
         return self._trial_result(best.number)
 
     def result(self, output: str) -> SearchResult:
-        """What the search has found, once all answers are taken."""
+        """The result of the search, once all answers are taken."""
         assert self._final is not None, "the winner was trained last"
         trials = tuple(self._trial_result(number) for number in sorted({job.trial for job in self.jobs}))
         trained = sum(max(0, trial.epochs - self._epochs_before.get(trial.number, 0)) for trial in trials)
@@ -220,7 +232,7 @@ class Search:
             trials=trials,
             jobs=tuple(self.jobs),
             winner=self._final.winner.number,
-            epochs=epochs_of(self.jobs),
+            epochs=total_epochs(self.jobs),
             epochs_trained=trained,
             full_grid=len(trials) * self.plan.rungs[-1],
             model=self._final.model,
@@ -243,10 +255,10 @@ def best_value(values: tuple[float | None, ...], direction: str) -> float | None
     return (max(numbers) if direction == "max" else min(numbers)) if numbers else None
 
 
-def _plan(config: Config, direction: Any) -> Plan:
+def _plan(config: Config, direction: Any) -> SearchPlan:
     settings, epochs = config.tune, config.train.epochs
     asha = settings.scheduler
-    return Plan(
+    return SearchPlan(
         trials=settings.trials,
         rungs=rung_epochs(epochs, asha.min_epochs, asha.reduction) if asha.kind == "asha" else (epochs,),
         reduction=asha.reduction,
@@ -256,7 +268,7 @@ def _plan(config: Config, direction: Any) -> Plan:
     )
 
 
-def _with_monitor(config: Config, version: Version, metric: str) -> Config:
+def _replace_monitor(config: Config, version: Version, metric: str) -> Config:
     """The config whose best epochs are those by the metric; as it is, where they are anyway."""
     usual, _ = build_task(config.task, version.manifest).choose_monitor(config.train.monitor)
     return config if usual == metric else config.model_copy(update={"train": config.train.model_copy(update={"monitor": metric})})
@@ -264,7 +276,7 @@ def _with_monitor(config: Config, version: Version, metric: str) -> Config:
 
 def _cluster_settings(config: Config) -> Any:
     """Settings of `train` by which a Ray of our own has processes that wait: one for each trial."""
-    if not is_local(config.train):
+    if not trains_in_process(config.train):
         return config.train
     waiting = max(1, min(config.tune.parallel, (os.cpu_count() or 1) // config.train.cpus_per_worker))
     return config.train.model_copy(update={"workers": waiting})
@@ -278,24 +290,24 @@ def _ask_to_stop(run: SearchRun, config: Config) -> None:
 class FinalTrainings:
     """The winner's training to the end, and trainings of its settings with fresh seeds."""
 
-    def __init__(self, search: "Search", winner: TrialResult) -> None:
+    def __init__(self, search: "SearchState", winner: TrialResult) -> None:
         self.winner, self._search = winner, search
         config, count = search.trial_config(winner.params), search.config.tune.final_seeds
-        self._configs = [config, *(with_seed(config, config.train.seed + place) for place in range(1, count + 1))]
+        self._configs = [config, *(replace_seed(config, config.train.seed + place) for place in range(1, count + 1))]
         self._results: dict[int, Mapping[str, Any]] = {}
         for number, trained in enumerate(self._configs):
             if (finished := tracking.find_finished_training(trained, search.version)) is not None:
                 self._results[number] = json.loads(finished[1])
         self._waiting = [number for number in range(len(self._configs)) if number not in self._results]
 
-    def next_task(self) -> Task | NoJob:
+    def next_task(self) -> TrialTask | NoJob:
         if not self._waiting:
             return DONE
         number = self._waiting.pop(0)
         config = self._configs[number]
         role = {SEED: str(config.train.seed)} if number else {TRIAL: str(self.winner.number)}
         tags = {PARENT: self._search.run.run_id, **role}
-        return Task((FINAL, number), config.model_dump(mode="json", by_alias=True), None, tags)
+        return TrialTask((FINAL, number), config.model_dump(mode="json", by_alias=True), None, tags)
 
     def take(self, number: int, answer: Answer) -> None:
         """Take the answer of a training. Raises LockstepError if it has failed."""
@@ -315,7 +327,7 @@ class FinalTrainings:
         return fresh_seeds(self._search.metric, self._search.plan.direction, self.winner.score, results)
 
 
-def with_seed(config: Config, seed: int) -> Config:
+def replace_seed(config: Config, seed: int) -> Config:
     return config.model_copy(update={"train": config.train.model_copy(update={"seed": seed})})
 
 

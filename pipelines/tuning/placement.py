@@ -46,7 +46,7 @@ _QUIET = {
 
 
 @dataclass(frozen=True)
-class Task:
+class TrialTask:
     """A training for a process of the cluster."""
 
     key: tuple[str, int]
@@ -61,7 +61,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Answer:
-    """What has become of a task: an error, if it has failed."""
+    """The outcome of a task: an error, if it has failed."""
 
     error: str = ""
     kind: str = ""
@@ -69,19 +69,19 @@ class Answer:
     result: Mapping[str, Any] = field(default_factory=dict)
 
 
-NextTask = Callable[[], Task | NoJob]
+NextTask = Callable[[], TrialTask | NoJob]
 TakeAnswer = Callable[[tuple[str, int], Answer], None]
 
 
 def trial_resources(config: Config) -> dict[str, float]:
-    """What the process of a trial needs. A group of workers has resources of its own; its driver needs none."""
+    """Resources that the process of a trial needs. A group of workers has resources of its own; its driver needs none."""
     settings = config.train
-    if not is_local(settings):
+    if not trains_in_process(settings):
         return {"CPU": 0}
     return {"CPU": settings.cpus_per_worker, **({"GPU": 1} if _has_gpus(settings) else {})}
 
 
-def places(config: Config) -> int:
+def count_places(config: Config) -> int:
     """How many trials the cluster has room for at once; 1 even if it has too little, since it may grow."""
     settings, resources = config.train, ray.cluster_resources()
     workers = settings.max_workers
@@ -91,7 +91,7 @@ def places(config: Config) -> int:
     return max(1, int(min(rooms)))
 
 
-def is_local(settings: Train) -> bool:
+def trains_in_process(settings: Train) -> bool:
     """Whether a training is on one worker, which can be the process of its trial."""
     return settings.max_workers == 1
 
@@ -160,11 +160,11 @@ class _Handover(Searcher):
             return Searcher.FINISHED
         if task is WAIT:
             return None
-        assert isinstance(task, Task)
+        assert isinstance(task, TrialTask)
         self._keys[trial_id] = task.key
         return {"task": task}
 
-    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
+    def take_answer(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
         """Take the answer of a task; of a process that has died too often, that it has."""
         answer = (result or {}).get("answer")
         if not isinstance(answer, Answer):
@@ -174,6 +174,8 @@ class _Handover(Searcher):
                 self._take(self._keys[trial_id], answer)
             except BaseException as failure:
                 self.error = failure
+
+    on_trial_complete = take_answer
 
     def __reduce__(self) -> Any:
         """Ray Tune pickles a searcher to restore it later, which nobody needs here."""
@@ -192,7 +194,7 @@ def _fit(config: Config, version: Version, searcher: _Handover, most: int, error
     storage = config.train.storage if os.environ.get("RAY_ADDRESS") else folder
     try:
         parameters = tune.with_parameters(TaskTrainable, version=version, driver_host=socket.gethostname())
-        limit = None if is_local(config.train) else most  # whose drivers need no CPU
+        limit = None if trains_in_process(config.train) else most  # whose drivers need no CPU
         trainable = tune.with_resources(parameters, trial_resources(config))
         tuner = tune.Tuner(
             trainable,
@@ -219,7 +221,7 @@ class TaskTrainable(tune.Trainable):
     def setup(self, config: dict[str, Any], version: Version | None = None, driver_host: str = "") -> None:
         assert version is not None, "Ray Tune hands the parameters on"
         logging.getLogger("ray.train").setLevel(logging.WARNING)  # it has a line for each training in a process of its own
-        self._task: Task = config["task"]
+        self._task: TrialTask = config["task"]
         self._version, self._driver_host = version, driver_host
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
@@ -234,13 +236,13 @@ class TaskTrainable(tune.Trainable):
         """Nothing: a training saves itself."""
 
 
-def _train(task: Task, version: Version, driver_host: str) -> Answer:
+def _train(task: TrialTask, version: Version, driver_host: str) -> Answer:
     """Train what a task says, and say what has become of it."""
     from pipelines.launch.training_run import TrialPlace, train, train_until  # noqa: PLC0415, in the process of the trial
     from pipelines.tracking import check_host  # noqa: PLC0415, as above
 
     config = configs.parse(task.config, task.config["name"], recorded=True)
-    place = TrialPlace(is_local(config.train), task.birth_tags)
+    place = TrialPlace(trains_in_process(config.train), task.birth_tags)
     try:
         check_host(config.tracking.uri, driver_host)
         if task.epochs is not None:

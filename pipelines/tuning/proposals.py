@@ -13,7 +13,7 @@ from itertools import islice, product
 from typing import Any
 
 from pipelines.config.tuning import Dimension, Tune
-from pipelines.tuning.search import Params, Plan, Propose, Trial, rank
+from pipelines.tuning.search import Params, Propose, SearchPlan, SeenTrial, rank
 
 DIGITS = 4
 """Significant digits of proposed numbers."""
@@ -21,7 +21,7 @@ STARTUP_TRIALS = 10
 """Trials that are proposed at random before `tpe` has enough results to learn from."""
 
 
-def proposer(settings: Tune, plan: Plan) -> Propose:
+def proposer(settings: Tune, plan: SearchPlan) -> Propose:
     """The function that proposes trials. That of a grid has no trial after the last combination."""
     if settings.proposer == "grid":
         return lambda number, _: _grid_point(settings.space, number)
@@ -41,7 +41,7 @@ def _grid_point(space: Mapping[str, Dimension], number: int) -> Params | None:
     return None if values is None else dict(zip(space, values, strict=True))
 
 
-def _sample(settings: Tune, plan: Plan, number: int, trials: Sequence[Trial]) -> Params:
+def _sample(settings: Tune, plan: SearchPlan, number: int, trials: Sequence[SeenTrial]) -> Params:
     import optuna  # noqa: PLC0415, it takes a second
 
     optuna.logging.set_verbosity(logging.WARNING)
@@ -70,7 +70,7 @@ def _distribution(dimension: Dimension) -> Any:
     return distributions.FloatDistribution(*dimension.bounds, log=dimension.log is not None)
 
 
-def _frozen(space: Mapping[str, Dimension], plan: Plan, distributions: Mapping[str, Any], trial: Trial) -> Any:
+def _frozen(space: Mapping[str, Dimension], plan: SearchPlan, distributions: Mapping[str, Any], trial: SeenTrial) -> Any:
     """The trial for Optuna, which ranks complete trials before those that stopped earlier. Its value is our rank, so that equal ones are
     equal there; a failed trial is the worst of those that stopped first."""
     from optuna.trial import TrialState, create_trial  # noqa: PLC0415, as above

@@ -1,4 +1,4 @@
-"""What a search tries next: a pure function of its plan and of results, whichever came first.
+"""Decides what a search tries next: a pure function of its plan and of results, whichever came first.
 
 A search is a list of jobs. A job trains one trial up to an epoch. Job j is decided from the results of the jobs before it but the last
 `parallel` - 1, in the order of their numbers: results that come early wait for their turn. So the list is the same on any number of
@@ -32,7 +32,7 @@ WAIT, DONE = NoJob.WAIT, NoJob.DONE
 
 
 @dataclass(frozen=True)
-class Job:
+class TrialJob:
     """Trains a trial up to an epoch."""
 
     trial: int
@@ -45,16 +45,16 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Score:
-    """What a job has reached."""
+class TrialScore:
+    """The result of a job."""
 
     value: float | None
     """Best value of the metric until the job's epoch; None if the trial has failed, or the metric is not defined."""
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What decides a search, besides results."""
+class SearchPlan:
+    """All that decides a search, besides results."""
 
     trials: int
     rungs: tuple[int, ...]
@@ -67,8 +67,8 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Trial:
-    """A trial as far as its results are seen."""
+class SeenTrial:
+    """A trial with those of its results that a decision may see."""
 
     number: int
     params: Params
@@ -81,7 +81,7 @@ class Trial:
         return len(self.values)
 
 
-Propose = Callable[[int, Sequence[Trial]], Params | None]
+Propose = Callable[[int, Sequence[SeenTrial]], Params | None]
 """Proposes the parameters of the trial with this number, given those before it as far as they are seen; None if there are no others."""
 
 
@@ -93,19 +93,19 @@ def rung_epochs(epochs: int, min_epochs: int, reduction: int) -> tuple[int, ...]
     return tuple(rungs)
 
 
-def next_job(plan: Plan, propose: Propose, jobs: Sequence[Job], results: Mapping[int, Score]) -> Job | NoJob:
+def next_job(plan: SearchPlan, propose: Propose, jobs: Sequence[TrialJob], results: Mapping[int, TrialScore]) -> TrialJob | NoJob:
     """The job after `jobs`, given the results of some of them by their index.
 
     Pure if `propose` is. Returns WAIT if it follows from a result that is not there yet.
     """
-    seen = max(0, len(jobs) - plan.parallel + 1)
-    if not all(index in results for index in range(seen)):
+    visible = max(0, len(jobs) - plan.parallel + 1)
+    if not all(index in results for index in range(visible)):
         return WAIT
-    if job := _promotion(plan, jobs, results, seen):
+    if job := _promotion(plan, jobs, results, visible):
         return _affordable(plan, jobs, job)
-    if job := _new_trial(plan, propose, jobs, results, seen):
+    if job := _new_trial(plan, propose, jobs, results, visible):
         return _affordable(plan, jobs, job)
-    for further in range(seen + 1, len(jobs) + 1):  # no trial is left to begin: results are seen one by one
+    for further in range(visible + 1, len(jobs) + 1):  # no trial is left to begin: results are seen one by one
         if further - 1 not in results:
             return WAIT
         if job := _promotion(plan, jobs, results, further):
@@ -115,15 +115,15 @@ def next_job(plan: Plan, propose: Propose, jobs: Sequence[Job], results: Mapping
     return DONE
 
 
-def trials_seen(jobs: Sequence[Job], results: Mapping[int, Score], seen: int) -> list[Trial]:
-    """All trials of the jobs, in order of their numbers, with the results of the first `seen` jobs."""
+def visible_trials(jobs: Sequence[TrialJob], results: Mapping[int, TrialScore], visible: int) -> list[SeenTrial]:
+    """All trials of the jobs, in order of their numbers, with the results of the first `visible` jobs."""
     values: dict[int, list[float | None]] = {}
     for index, job in enumerate(jobs):
-        known = values.setdefault(job.trial, [])
-        if index < seen:
-            known.append(results[index].value)
+        trial_values = values.setdefault(job.trial, [])
+        if index < visible:
+            trial_values.append(results[index].value)
     params = {job.trial: job.params for job in reversed(jobs)}
-    return [Trial(number, params[number], tuple(values[number])) for number in sorted(values)]
+    return [SeenTrial(number, params[number], tuple(values[number])) for number in sorted(values)]
 
 
 def rank(value: float | None, direction: Literal["min", "max"]) -> float:
@@ -134,13 +134,13 @@ def rank(value: float | None, direction: Literal["min", "max"]) -> float:
     return -rounded if direction == "max" else rounded
 
 
-def best_trial(plan: Plan, jobs: Sequence[Job], results: Mapping[int, Score]) -> Trial | None:
+def best_trial(plan: SearchPlan, jobs: Sequence[TrialJob], results: Mapping[int, TrialScore]) -> SeenTrial | None:
     """The best of the trials that came furthest, the first of equal ones; None if all have failed."""
-    trials = [trial for trial in trials_seen(jobs, results, len(jobs)) if trial.values and rank(trial.values[-1], plan.direction) < inf]
+    trials = [trial for trial in visible_trials(jobs, results, len(jobs)) if trial.values and rank(trial.values[-1], plan.direction) < inf]
     return min(trials, key=lambda trial: (-trial.rungs, rank(trial.values[-1], plan.direction), trial.number), default=None)
 
 
-def epochs_of(jobs: Sequence[Job]) -> int:
+def total_epochs(jobs: Sequence[TrialJob]) -> int:
     """Epochs that the jobs train together, each trial's once."""
     reached: dict[int, int] = {}
     for job in jobs:
@@ -148,35 +148,37 @@ def epochs_of(jobs: Sequence[Job]) -> int:
     return sum(reached.values())
 
 
-def _promotion(plan: Plan, jobs: Sequence[Job], results: Mapping[int, Score], seen: int) -> Job | None:
+def _promotion(plan: SearchPlan, jobs: Sequence[TrialJob], results: Mapping[int, TrialScore], visible: int) -> TrialJob | None:
     """The next trial that goes on, from the highest rung down; None if there is none."""
-    trials, reached = trials_seen(jobs, results, seen), {job.trial: job.rung for job in jobs}
+    trials, reached = visible_trials(jobs, results, visible), {job.trial: job.rung for job in jobs}
     for rung in reversed(range(len(plan.rungs) - 1)):
         completed = [trial for trial in trials if trial.rungs > rung]
         ranked = sorted(completed, key=lambda trial: (rank(trial.values[rung], plan.direction), trial.number))
         for trial in ranked[: len(completed) // plan.reduction]:
             if reached[trial.number] == rung and rank(trial.values[rung], plan.direction) < inf:
-                return Job(trial.number, trial.params, plan.rungs[rung + 1], rung + 1)
+                return TrialJob(trial.number, trial.params, plan.rungs[rung + 1], rung + 1)
     return None
 
 
-def _new_trial(plan: Plan, propose: Propose, jobs: Sequence[Job], results: Mapping[int, Score], seen: int) -> Job | None:
+def _new_trial(
+    plan: SearchPlan, propose: Propose, jobs: Sequence[TrialJob], results: Mapping[int, TrialScore], visible: int
+) -> TrialJob | None:
     number = max((job.trial for job in jobs), default=0) + 1
     if number > plan.trials:
         return None
-    params = propose(number, trials_seen(jobs, results, seen))
-    return None if params is None else Job(number, params, plan.rungs[0], 0)
+    params = propose(number, visible_trials(jobs, results, visible))
+    return None if params is None else TrialJob(number, params, plan.rungs[0], 0)
 
 
-def _last_promotion(plan: Plan, jobs: Sequence[Job], results: Mapping[int, Score]) -> Job | None:
+def _last_promotion(plan: SearchPlan, jobs: Sequence[TrialJob], results: Mapping[int, TrialScore]) -> TrialJob | None:
     """The best trial goes on if none has completed the last rung; None if one has, or if all have failed."""
     best = best_trial(plan, jobs, results)
     if best is None or best.rungs == len(plan.rungs):
         return None
-    return Job(best.number, best.params, plan.rungs[best.rungs], best.rungs)
+    return TrialJob(best.number, best.params, plan.rungs[best.rungs], best.rungs)
 
 
-def _affordable(plan: Plan, jobs: Sequence[Job], job: Job) -> Job | NoJob:
-    if plan.budget_epochs is not None and epochs_of([*jobs, job]) > plan.budget_epochs:
+def _affordable(plan: SearchPlan, jobs: Sequence[TrialJob], job: TrialJob) -> TrialJob | NoJob:
+    if plan.budget_epochs is not None and total_epochs([*jobs, job]) > plan.budget_epochs:
         return DONE
     return job

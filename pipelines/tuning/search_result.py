@@ -6,7 +6,7 @@ from statistics import fmean, stdev
 from typing import Any, Literal
 
 from pipelines.runtime.notebook_html import html_summary
-from pipelines.tuning.search import Job, Params
+from pipelines.tuning.search import Params, TrialJob
 
 _MOST_LINES = 10
 """Trials in the table on the terminal, the best first."""
@@ -56,7 +56,7 @@ class SearchResult:
     rungs: tuple[int, ...]
     """Epochs of each rung."""
     trials: tuple[TrialResult, ...]
-    jobs: tuple[Job, ...]
+    jobs: tuple[TrialJob, ...]
     """The search's decisions in their order."""
     winner: int
     """Number of the best trial."""

@@ -54,7 +54,7 @@ def _faults_of_plan(config: Config) -> Iterator[str]:
 
 
 def _faults_of_space(config: Config) -> Iterator[str]:
-    values = plain_values(config)
+    values = config_values(config)
     for name, dimension in config.tune.space.items():
         section, _, inner = name.partition(".")
         setting = inner.partition(".")[0]
@@ -78,7 +78,7 @@ def _faults_of_values(config: Config, values: dict[str, Any], name: str, dimensi
             return
 
 
-def plain_values(config: Config) -> dict[str, Any]:
+def config_values(config: Config) -> dict[str, Any]:
     """The config as its file has it, without `tune`, and without defaults of `train` that follow from `task`, which a trial may change."""
     values = config.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude={"tune"})
     task, train = values.get("task", {}), values.get("train", {})

@@ -34,8 +34,8 @@ def winner_path(origin: str, output: str) -> Path:
 def write_winner(origin: str, path: Path, params: Params, remarks: list[str]) -> None:
     """Write the config in the file `origin` with these parameters, under `remarks`. Raises OSError."""
     text = replace_settings(Path(origin).read_text(encoding="utf-8"), params)
-    rest = "".join(f"# {remark}\n" for remark in remarks) + text
-    atomic.write_file(path, f"{_MARK}{_checksum(rest)}\n{rest}".encode())
+    content = "".join(f"# {remark}\n" for remark in remarks) + text
+    atomic.write_file(path, f"{_MARK}{_checksum(content)}\n{content}".encode())
 
 
 def replace_settings(text: str, params: Params) -> str:
@@ -43,7 +43,7 @@ def replace_settings(text: str, params: Params) -> str:
     root = yaml.compose(text, yaml.SafeLoader)
     assert isinstance(root, yaml.MappingNode), "a config that was read is a mapping"
     values = yaml.safe_load(text)
-    sections = {section: _with_params(values.get(section), section, params) for section in ("task", "train")}
+    sections = {section: _apply_params(values.get(section), section, params) for section in ("task", "train")}
     places = {key.value: (key.start_mark.index, value.end_mark.index) for key, value in root.value}
     blocks = {section: _dump({section: content}) for section, content in sections.items() if content != values.get(section)}
     for section in sorted({*blocks, "tune"} & places.keys(), key=lambda name: -places[name][0]):
@@ -53,18 +53,18 @@ def replace_settings(text: str, params: Params) -> str:
     return text.rstrip("\n") + "\n" + "".join(block for section, block in blocks.items() if section not in places)
 
 
-def _with_params(section: Any, name: str, params: Params) -> Any:
+def _apply_params(section: Any, name: str, params: Params) -> Any:
     """The plain values of a section, in which a name alone is short for its kind."""
-    own = {key.removeprefix(f"{name}."): value for key, value in params.items() if key.startswith(f"{name}.")}
-    if not own:
+    section_params = {key.removeprefix(f"{name}."): value for key, value in params.items() if key.startswith(f"{name}.")}
+    if not section_params:
         return section
     content: dict[str, Any] = {"kind": section} if isinstance(section, str) else dict(section or {})
-    for key, value in own.items():
+    for key, value in section_params.items():
         *outer, last = key.split(".")
         inner = content
         for part in outer:
-            held = inner.get(part, {})
-            inner[part] = {"kind": held} if isinstance(held, str) else dict(held)
+            subsection = inner.get(part, {})
+            inner[part] = {"kind": subsection} if isinstance(subsection, str) else dict(subsection)
             inner = inner[part]
         inner[last] = value
     return content
@@ -75,8 +75,8 @@ def _dump(values: Mapping[str, Any]) -> str:
 
 
 def _is_untouched(path: Path) -> bool:
-    first, _, rest = path.read_text(encoding="utf-8", errors="replace").partition("\n")
-    return first == f"{_MARK}{_checksum(rest)}"
+    first_line, _, content = path.read_text(encoding="utf-8", errors="replace").partition("\n")
+    return first_line == f"{_MARK}{_checksum(content)}"
 
 
 def _checksum(text: str) -> str:

@@ -22,9 +22,9 @@ from pipelines.tracking.search_run import RUNG, TRIAL, read_curve
 from pipelines.tracking.training import IDENTITY
 from pipelines.train.checkpoint.checkpoint_record import read_digest_log
 from pipelines.train.checkpoint.run_directory import RunDirectory
-from pipelines.tuning.driver import tune
+from pipelines.tuning.driver import run_search
 from pipelines.tuning.search_result import SearchResult
-from pipelines.tuning.space import parse_trial, plain_values
+from pipelines.tuning.space import config_values, parse_trial
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 
@@ -45,9 +45,10 @@ def decisions(result: SearchResult) -> list[tuple[int, int, str, Any]]:
     return [(job.trial, job.epochs, str(job.params), scores[job.trial]) for job in result.jobs]
 
 
-def runs_of(config: Config, condition: str = "") -> list[Any]:
+def list_runs(config: Config, condition: str = "") -> list[Any]:
     client = MlflowClient(config.tracking.uri)
     experiment = client.get_experiment_by_name(config.experiment)
+    assert experiment is not None, "the search has begun"
     return list(client.search_runs([experiment.experiment_id], condition, order_by=["attributes.start_time ASC"]))
 
 
@@ -63,16 +64,16 @@ def searched(home: Path) -> tuple[Config, SearchResult]:
     values = config.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude={"tune"})
     tune_values = config.tune.model_dump(mode="json", by_alias=True, exclude_none=True)
     path.write_text(yaml.safe_dump({**values, "tune": tune_values}, sort_keys=False))
-    return config, tune(load(path), str(path))
+    return config, run_search(load(path), str(path))
 
 
 def test_a_search_becomes_one_run_with_a_run_for_each_trial(searched: tuple[Config, SearchResult]) -> None:
     config, result = searched
-    trials = runs_of(config, f"tags.`mlflow.parentRunId` = '{result.run_id}' AND tags.`{TRIAL}` LIKE '%'")
+    trials = list_runs(config, f"tags.`mlflow.parentRunId` = '{result.run_id}' AND tags.`{TRIAL}` LIKE '%'")
     assert sorted(int(run.data.tags[TRIAL]) for run in trials) == [1, 2, 3, 4, 5, 6]
     assert {run.data.tags[TRIAL]: run.info.status for run in trials if run.info.status != "KILLED"} == {str(result.winner): "FINISHED"}
     assert {int(run.data.tags[TRIAL]): int(run.data.tags[RUNG]) for run in trials} == {trial.number: trial.rung for trial in result.trials}
-    (search,) = runs_of(config, f"attributes.run_id = '{result.run_id}'")
+    (search,) = list_runs(config, f"attributes.run_id = '{result.run_id}'")
     assert (search.info.status, search.data.params["tune.trials"]) == ("FINISHED", "6")
     assert search.data.tags["best.trial"] == str(result.winner) and search.data.metrics["search/epochs"] == result.epochs
     assert result.epochs == result.epochs_trained < result.full_grid == 18
@@ -83,14 +84,14 @@ def test_a_search_becomes_one_run_with_a_run_for_each_trial(searched: tuple[Conf
 
 def test_no_trial_that_went_no_further_was_tested(searched: tuple[Config, SearchResult]) -> None:
     config, result = searched
-    tested = {run.info.run_id for run in runs_of(config) if "test/auc" in run.data.metrics}
+    tested = {run.info.run_id for run in list_runs(config) if "test/auc" in run.data.metrics}
     assert tested == {result.best.run_id, *result.fresh.run_ids}
     assert len(result.fresh.validation) == len(result.fresh.test) == 1 and result.fresh.optimism is not None
 
 
 def test_the_winner_s_file_is_the_config_of_its_training(searched: tuple[Config, SearchResult]) -> None:
     config, result = searched
-    (best,) = runs_of(config, f"attributes.run_id = '{result.best.run_id}'")
+    (best,) = list_runs(config, f"attributes.run_id = '{result.best.run_id}'")
     winner = load(result.output)
     assert best.data.tags[IDENTITY].startswith(winner.model_identity[:16])
     assert json.loads(Path(best.info.artifact_uri.removeprefix("file://"), "config.json").read_text())["tune"]["space"] == {}
@@ -98,8 +99,8 @@ def test_the_winner_s_file_is_the_config_of_its_training(searched: tuple[Config,
 
 def test_more_trials_train_none_of_the_first_anew(searched: tuple[Config, SearchResult]) -> None:
     config, result = searched
-    before = {run.info.run_id: run.data.metrics["validation/epoch"] for run in runs_of(config) if TRIAL in run.data.tags}
-    more = tune(config.model_copy(update={"tune": config.tune.model_copy(update={"trials": 9})}))
+    before = {run.info.run_id: run.data.metrics["validation/epoch"] for run in list_runs(config) if TRIAL in run.data.tags}
+    more = run_search(config.model_copy(update={"tune": config.tune.model_copy(update={"trials": 9})}))
     assert [trial.run_id for trial in more.trials[:6]] == [trial.run_id for trial in result.trials]
     assert [trial.params for trial in more.trials[:6]] == [trial.params for trial in result.trials]
     assert all(trial.is_linked for trial in more.trials[:6]) and not any(trial.is_linked for trial in more.trials[6:])
@@ -109,7 +110,7 @@ def test_more_trials_train_none_of_the_first_anew(searched: tuple[Config, Search
 
 def test_an_extended_trial_has_the_losses_of_one_that_never_stopped(searched: tuple[Config, SearchResult], home: Path) -> None:
     config, result = searched
-    trial = parse_trial(plain_values(config), result.best.params)
+    trial = parse_trial(config_values(config), result.best.params)
     elsewhere = home / "elsewhere"
     at_once = trial.model_copy(
         update={
@@ -118,7 +119,7 @@ def test_an_extended_trial_has_the_losses_of_one_that_never_stopped(searched: tu
         }
     )
     uninterrupted = train(at_once, open_dataset(at_once))
-    (best,) = runs_of(config, f"attributes.run_id = '{result.best.run_id}'")
+    (best,) = list_runs(config, f"attributes.run_id = '{result.best.run_id}'")
     logs = [
         read_digest_log(RunDirectory(str(next(Path(folder).glob(f"*{run[:12]}")))))
         for folder, run in (
@@ -133,36 +134,36 @@ def test_an_extended_trial_has_the_losses_of_one_that_never_stopped(searched: tu
 def test_a_training_by_hand_answers_a_trial_and_stays_where_it_is(searched: tuple[Config, SearchResult], tmp_path: Path) -> None:
     _, first = searched
     config = search_config(tmp_path, trials=1)
-    by_hand = train(parse_trial(plain_values(config), first.trials[0].params), open_dataset(config))
-    result = tune(config)
+    by_hand = train(parse_trial(config_values(config), first.trials[0].params), open_dataset(config))
+    result = run_search(config)
     assert (result.epochs_trained, result.trials[0].run_id, result.trials[0].is_linked) == (0, by_hand.run_id, True)
-    (run,) = runs_of(config, f"attributes.run_id = '{by_hand.run_id}'")
+    (run,) = list_runs(config, f"attributes.run_id = '{by_hand.run_id}'")
     assert "mlflow.parentRunId" not in run.data.tags and result.model == by_hand.model
 
 
 def test_a_failed_trial_is_the_worst_and_its_error_is_kept(home: Path, tmp_path: Path) -> None:
     config = search_config(tmp_path, trials=3, space={"train.lr": {"choice": [0.01, 1e30, 0.02]}}, optimizer="sgd", schedule="constant")
-    result = tune(config.model_copy(update={"tune": config.tune.model_copy(update={"proposer": "grid"})}))
+    result = run_search(config.model_copy(update={"tune": config.tune.model_copy(update={"proposer": "grid"})}))
     failed = result.trials[1]
     assert (failed.score, failed.rung) == (None, 0) and "train.lr" in failed.error and result.winner != 2
-    again = tune(config.model_copy(update={"tune": config.tune.model_copy(update={"proposer": "grid"})}))
-    assert (again.epochs_trained, again.trials[1].error) == (0, failed.error), "what must fail again is not tried again"
+    second = run_search(config.model_copy(update={"tune": config.tune.model_copy(update={"proposer": "grid"})}))
+    assert (second.epochs_trained, second.trials[1].error) == (0, failed.error), "what must fail again is not tried again"
     all_fail = config.model_copy(update={"tune": Tune(space={"train.lr": {"choice": [1e30, 2e30]}}, trials=2, proposer="grid")})
     with pytest.raises(LockstepError, match="all 2 trials of the search have failed; the first: ") as error:
-        tune(all_fail)
+        run_search(all_fail)
     assert error.value.exit_code == 1
 
 
 def test_a_metric_that_the_task_does_not_have_is_an_error_before_anything_starts(tmp_path: Path) -> None:
     config = search_config(tmp_path)
     with pytest.raises(LockstepError, match=r"tune.metric is aucc, but the validation metrics are .*did you mean auc"):
-        tune(config.model_copy(update={"tune": config.tune.model_copy(update={"metric": "aucc"})}))
+        run_search(config.model_copy(update={"tune": config.tune.model_copy(update={"metric": "aucc"})}))
     assert MlflowClient(config.tracking.uri).get_experiment_by_name(config.experiment) is None
 
 
 def test_trials_on_two_workers_decide_the_same(searched: tuple[Config, SearchResult], tmp_path: Path) -> None:
     _, result = searched
-    on_two = tune(search_config(tmp_path, workers=2))
+    on_two = run_search(search_config(tmp_path, workers=2))
     assert decisions(on_two) == decisions(result) and on_two.winner == result.winner
 
 
@@ -196,17 +197,17 @@ def test_a_killed_search_goes_on_with_the_same_command(number: int, searched: tu
         process.communicate(timeout=200)
     assert process.returncode == (128 + number if number == signal.SIGTERM else -number)
     if number == signal.SIGTERM:
-        assert {run.info.status for run in runs_of(config)} <= {"KILLED", "SCHEDULED", "FINISHED"}, "and each status is true"
-    again = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=280, check=True)
-    result = last_result(again.stdout)
+        assert {run.info.status for run in list_runs(config)} <= {"KILLED", "SCHEDULED", "FINISHED"}, "and each status is true"
+    second = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=280, check=True)
+    result = last_result(second.stdout)
     assert (result["winner"], result["params"], result["score"]) == (expected.winner, expected.best.params, expected.best.score)
     assert result["epochs"] == expected.epochs and result["epochs_trained"] <= expected.epochs - 3
-    assert len([run for run in runs_of(config) if TRIAL in run.data.tags]) == 6, "no trial has begun twice"
+    assert len([run for run in list_runs(config) if TRIAL in run.data.tags]) == 6, "no trial has begun twice"
 
 
 def test_trees_are_searched_too(tmp_path: Path) -> None:
     space: dict[str, Any] = {"task.leaves": {"int": [2, 31]}, "task.learning_rate": {"log": [0.02, 0.3]}}
     config = training(tmp_path, rows=1_000, task={"kind": "trees"}, epochs=3, strategy={"kind": "boosting", "rounds_per_epoch": 5})
-    result = tune(config.model_copy(update={"tune": Tune(space=space, trials=4, final_seeds=0)}))
+    result = run_search(config.model_copy(update={"tune": Tune(space=space, trials=4, final_seeds=0)}))
     assert result.best.epochs == 3 and result.best.score is not None and 0.5 < result.best.score <= 1
-    assert read_curve(parse_trial(plain_values(config), result.best.params), open_dataset(config), "auc") is not None
+    assert read_curve(parse_trial(config_values(config), result.best.params), open_dataset(config), "auc") is not None

@@ -114,8 +114,8 @@ def test_p4_a_run_that_pauses_after_epochs_is_the_uninterrupted_one(
         assert (paused.finished, paused.epochs, paused.steps, paused.is_trained) == (False, epoch, epoch * EPOCH, epoch == 3)
         assert not any(name.startswith("test/") for metrics in hooks.curve.values() for name in metrics), "no trial is tested"
         curve |= {step: {**curve.get(step, {}), **metrics} for step, metrics in hooks.curve.items()}
-    again, _ = pause(config, tmp_path, epochs[0])
-    assert again.epochs == epochs[-1], "it has come further already"
+    same, _ = pause(config, tmp_path, epochs[0])
+    assert same.epochs == epochs[-1], "it has come further already"
     fitted, weights, hooks = fit_alone(config, tmp_path)
     assert {step: {**curve.get(step, {}), **hooks.curve.get(step, {})} for step in expected_hooks.curve} == expected_hooks.curve
     assert (fitted.metrics, fitted.best_epoch, fitted.finished) == (expected.metrics, expected.best_epoch, True)

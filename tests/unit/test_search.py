@@ -15,9 +15,9 @@ from pipelines.config.reading import read_yaml_file
 from pipelines.config.tuning import Dimension, Tune, budget_seconds
 from pipelines.errors import ConfigError
 from pipelines.tuning.proposals import proposer
-from pipelines.tuning.search import DONE, WAIT, Job, Plan, Score, best_trial, epochs_of, next_job, rank, rung_epochs
+from pipelines.tuning.search import DONE, WAIT, SearchPlan, TrialJob, TrialScore, best_trial, next_job, rank, rung_epochs, total_epochs
 from pipelines.tuning.search_result import SearchResult, TrialResult, describe_search, fresh_seeds, rank_trials
-from pipelines.tuning.space import check_search, parse_trial, plain_values
+from pipelines.tuning.space import check_search, config_values, parse_trial
 from pipelines.tuning.winner_file import replace_settings, winner_path, write_winner
 
 CONF = Path(__file__).parents[2] / "conf"
@@ -28,35 +28,35 @@ SPACE: dict[str, Any] = {
     "task.layers": {"int": [1, 4]},
 }
 SETTINGS = Tune(space=SPACE)
-PLAN = Plan(trials=30, rungs=(1, 3, 8))
-Quality = Callable[[Job], float | None]
+PLAN = SearchPlan(trials=30, rungs=(1, 3, 8))
+Quality = Callable[[TrialJob], float | None]
 
 
-def quality(job: Job) -> float:
+def quality(job: TrialJob) -> float:
     """A score that depends on the parameters, and grows with epochs."""
     distance = (math.log10(job.params["train.lr"]) + 2.5) ** 2 + 4 * (job.params["task.dropout"] - 0.3) ** 2
     return 0.9 - 0.02 * distance - 0.1 / (job.epochs + job.params["task.layers"])
 
 
 def drive(
-    plan: Plan = PLAN, settings: Tune = SETTINGS, order: int = 0, slots: int = 4, score: Quality = quality
-) -> tuple[list[Job], dict[int, Score]]:
+    plan: SearchPlan = PLAN, settings: Tune = SETTINGS, order: int = 0, slots: int = 4, score: Quality = quality
+) -> tuple[list[TrialJob], dict[int, TrialScore]]:
     """All jobs of a search and their results, where `slots` run at a time, and end in an order of chance."""
     chance, propose = random.Random(order), proposer(settings, plan)
-    jobs: list[Job] = []
-    results: dict[int, Score] = {}
+    jobs: list[TrialJob] = []
+    results: dict[int, TrialScore] = {}
     running: list[int] = []
     while True:
         decision = next_job(plan, propose, jobs, results) if len(running) < slots else WAIT
-        if isinstance(decision, Job):
+        if isinstance(decision, TrialJob):
             jobs.append(decision)
             running.append(len(jobs) - 1)
             continue
         if decision is DONE and not running:
             return jobs, results
         assert running, "a search that waits has something to wait for"
-        done = running.pop(chance.randrange(len(running)))
-        results[done] = Score(score(jobs[done]))
+        index = running.pop(chance.randrange(len(running)))
+        results[index] = TrialScore(score(jobs[index]))
 
 
 ALONE = drive(slots=1)
@@ -70,8 +70,8 @@ def test_the_jobs_do_not_depend_on_what_is_done_first(slots: int, order: int) ->
 
 def test_no_more_trials_are_under_way_than_the_setting_says() -> None:
     propose = proposer(SETTINGS, PLAN)
-    jobs: list[Job] = []
-    while isinstance(job := next_job(PLAN, propose, jobs, {}), Job):
+    jobs: list[TrialJob] = []
+    while isinstance(job := next_job(PLAN, propose, jobs, {}), TrialJob):
         jobs.append(job)
     assert (len(jobs), job) == (PLAN.parallel, WAIT)
 
@@ -80,7 +80,7 @@ def test_no_more_trials_are_under_way_than_the_setting_says() -> None:
 def test_more_trials_begin_with_the_same_ones(proposing: str) -> None:
     settings = Tune(space=SPACE, proposer=proposing)
     fewer, _ = drive(settings=settings)
-    more, _ = drive(Plan(trials=40, rungs=PLAN.rungs), settings, order=5)
+    more, _ = drive(SearchPlan(trials=40, rungs=PLAN.rungs), settings, order=5)
     first, second = ({job.trial: job.params for job in jobs} for jobs in (fewer, more))
     assert len(second) == 40
     assert {number: second[number] for number in first} == first
@@ -92,32 +92,32 @@ def test_every_trial_is_proposed_once_and_goes_through_the_rungs_in_turn() -> No
     jobs, results = ALONE
     assert [job.trial for job in jobs if job.rung == 0] == list(range(1, 31))
     for number in range(1, 31):
-        own = [job for job in jobs if job.trial == number]
-        assert [job.rung for job in own] == list(range(len(own)))
-        assert [job.epochs for job in own] == list(PLAN.rungs[: len(own)])
-        assert len({repr(job.params) for job in own}) == 1
+        trial_jobs = [job for job in jobs if job.trial == number]
+        assert [job.rung for job in trial_jobs] == list(range(len(trial_jobs)))
+        assert [job.epochs for job in trial_jobs] == list(PLAN.rungs[: len(trial_jobs)])
+        assert len({repr(job.params) for job in trial_jobs}) == 1
     assert results.keys() == set(range(len(jobs)))
 
 
 def test_asha_saves_more_than_half_of_the_epochs_and_one_trial_comes_to_the_end() -> None:
     jobs, results = ALONE
-    assert epochs_of(jobs) < 0.4 * 30 * 8
+    assert total_epochs(jobs) < 0.4 * 30 * 8
     best = best_trial(PLAN, jobs, results)
     assert best is not None and best.rungs == 3
-    full = [quality(Job(job.trial, job.params, 8, 2)) for job in jobs if job.rung == 0]
-    assert best.values[-1] >= sorted(full)[-3], "and it is among the best three of all"
+    full = [quality(TrialJob(job.trial, job.params, 8, 2)) for job in jobs if job.rung == 0]
+    assert (best.values[-1] or 0.0) >= sorted(full)[-3], "and it is among the best three of all"
 
 
 def test_results_that_come_early_wait_for_their_turn() -> None:
     propose = proposer(SETTINGS, PLAN)
     jobs = ALONE[0][:4]
-    late = {1: Score(0.5), 2: Score(0.6), 3: Score(0.7)}
+    late = {1: TrialScore(0.5), 2: TrialScore(0.6), 3: TrialScore(0.7)}
     assert next_job(PLAN, propose, jobs, late) is WAIT
-    assert next_job(PLAN, propose, jobs, {0: Score(0.4), **late}) == next_job(PLAN, propose, jobs, {0: Score(0.4)})
+    assert next_job(PLAN, propose, jobs, {0: TrialScore(0.4), **late}) == next_job(PLAN, propose, jobs, {0: TrialScore(0.4)})
 
 
 def test_of_equal_trials_the_first_goes_on() -> None:
-    jobs, results = drive(Plan(trials=9, rungs=(1, 3, 9), parallel=1), score=lambda job: 0.5)
+    jobs, results = drive(SearchPlan(trials=9, rungs=(1, 3, 9), parallel=1), score=lambda job: 0.5)
     assert [job.trial for job in jobs if job.rung == 1] == [1, 2, 3]
     assert [job.trial for job in jobs if job.rung == 2] == [1]
     assert best_trial(PLAN, jobs, results).number == 1  # type: ignore[union-attr]
@@ -128,19 +128,19 @@ def test_scores_are_compared_with_four_digits() -> None:
     assert rank(123_440.0, "min") == rank(123_390.0, "min") < rank(123_460.0, "min")
     assert rank(None, "max") == rank(math.nan, "min") == math.inf > rank(-1e9, "max")
 
-    def nearly(job: Job) -> float:
+    def nearly(job: TrialJob) -> float:
         return quality(job) * (1 + 1e-7)
 
     assert drive(score=nearly)[0] == ALONE[0], "rounding of sums over workers decides nothing"
 
 
 def test_lower_may_be_better() -> None:
-    low = Plan(trials=30, rungs=PLAN.rungs, direction="min")
+    low = SearchPlan(trials=30, rungs=PLAN.rungs, direction="min")
     assert drive(low, score=lambda job: -quality(job))[0] == ALONE[0]
 
 
 def test_a_failed_trial_counts_as_the_worst() -> None:
-    def some(job: Job) -> float | None:
+    def some(job: TrialJob) -> float | None:
         return None if job.trial % 3 == 0 else quality(job)
 
     jobs, results = drive(score=some)
@@ -151,28 +151,28 @@ def test_a_failed_trial_counts_as_the_worst() -> None:
 
 
 def test_the_next_best_goes_on_where_the_best_fails_later() -> None:
-    plan = Plan(trials=2, rungs=(1, 3, 8))
+    plan = SearchPlan(trials=2, rungs=(1, 3, 8))
     jobs, results = drive(plan, score=lambda job: None if job.trial == 1 and job.rung else 0.9 - 0.1 * job.trial)
     assert [(job.trial, job.epochs) for job in jobs] == [(1, 1), (2, 1), (1, 3), (2, 3), (2, 8)]
     assert best_trial(plan, jobs, results).number == 2  # type: ignore[union-attr]
 
 
 def test_a_budget_of_epochs_ends_the_search_at_the_same_job() -> None:
-    plan = Plan(trials=30, rungs=PLAN.rungs, budget_epochs=25)
+    plan = SearchPlan(trials=30, rungs=PLAN.rungs, budget_epochs=25)
     jobs, _ = drive(plan)
-    assert jobs == ALONE[0][: len(jobs)] and 8 <= epochs_of(jobs) <= 25 < epochs_of(ALONE[0][: len(jobs) + 1])
+    assert jobs == ALONE[0][: len(jobs)] and 8 <= total_epochs(jobs) <= 25 < total_epochs(ALONE[0][: len(jobs) + 1])
     assert drive(plan, order=7, slots=2)[0] == jobs
 
 
 def test_without_a_scheduler_each_trial_is_trained_to_the_end() -> None:
-    jobs, _ = drive(Plan(trials=5, rungs=(8,)))
+    jobs, _ = drive(SearchPlan(trials=5, rungs=(8,)))
     assert [(job.trial, job.epochs) for job in jobs] == [(number, 8) for number in range(1, 6)]
 
 
 def test_a_grid_goes_through_all_combinations_and_ends() -> None:
     space: dict[str, Any] = {"task.hidden": {"choice": [[8], [16]]}, "task.layers": {"int": [1, 3]}}
     settings = Tune(space=space, proposer="grid")
-    jobs, _ = drive(Plan(trials=30, rungs=(1,)), settings, score=lambda job: 0.5)
+    jobs, _ = drive(SearchPlan(trials=30, rungs=(1,)), settings, score=lambda job: 0.5)
     assert [tuple(job.params.values()) for job in jobs] == [(hidden, layers) for hidden in ([8], [16]) for layers in (1, 2, 3)]
 
 
@@ -188,7 +188,7 @@ def test_proposals_are_within_their_ranges_and_differ_by_seed() -> None:
 
 def test_tpe_learns_and_random_does_not() -> None:
     late = {kind: [job for job in drive(settings=Tune(space=SPACE, proposer=kind))[0] if job.trial > 15] for kind in ("tpe", "random")}
-    means = {kind: sum(quality(Job(1, job.params, 8, 2)) for job in jobs) / len(jobs) for kind, jobs in late.items()}
+    means = {kind: sum(quality(TrialJob(1, job.params, 8, 2)) for job in jobs) / len(jobs) for kind, jobs in late.items()}
     assert means["tpe"] > means["random"]
 
 
@@ -274,8 +274,8 @@ def test_a_space_that_fits_no_training_is_refused_before_anything_starts(space: 
         check_search(config, "adult.yaml")
     assert fault in str(error.value) and str(error.value).startswith("adult.yaml: ")
     assert len(str(error.value).splitlines()) == 1
-    others = {name: value for name, value in remedy.items() if name != "space"}
-    check_search(load(CONF / "adult.yaml", {"tune": {"space": remedy["space"]}, **others}))
+    other_settings = {name: value for name, value in remedy.items() if name != "space"}
+    check_search(load(CONF / "adult.yaml", {"tune": {"space": remedy["space"]}, **other_settings}))
 
 
 @pytest.mark.parametrize(
@@ -316,7 +316,7 @@ def test_a_search_over_folds_needs_one_of_them() -> None:
 )
 def test_a_trial_is_the_training_of_the_same_settings_by_hand(file: str, params: dict[str, Any]) -> None:
     config = load(CONF / file, {"tune": {"trials": 7}})
-    trial, by_hand = parse_trial(plain_values(config), params), load(CONF / file, params)
+    trial, by_hand = parse_trial(config_values(config), params), load(CONF / file, params)
     assert trial.model_identity == by_hand.model_identity != config.model_identity
     assert (trial.data_identity, trial.tune) == (by_hand.data_identity, Tune())
     assert load(CONF / file).model_identity == config.model_identity, "a search is no part of a model"

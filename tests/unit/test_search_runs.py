@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mlflow import MlflowClient
 from trainings import open_dataset, training
 
 from pipelines import tracking
@@ -51,7 +52,7 @@ def test_a_training_answers_as_far_as_it_came(config: Config) -> None:
 def test_the_final_point_of_a_finished_training_is_no_epoch(config: Config) -> None:
     version = open_dataset(config)
     run_id = begin(config, version, [0.7, 0.9, 0.8], "FINISHED")
-    search_run.connect(config.tracking.uri).log_metric(run_id, "validation/auc", 0.9, step=31)
+    MlflowClient(config.tracking.uri).log_metric(run_id, "validation/auc", 0.9, step=31)
     curve = read_curve(config, version, "auc")
     assert curve is not None and (curve.values, curve.is_trained) == ((0.7, 0.9, 0.8), True)
 
@@ -93,9 +94,9 @@ def test_the_same_search_goes_on_in_its_run_and_another_one_does_not(config: Con
     with pytest.raises(TrackingError, match="already training this search"):
         open_search_elsewhere(config, version, first)
     first.end("KILLED")
-    again = open_search(config, version, {})
-    assert (again.run_id, again.is_resumed) == (first.run_id, True)
-    again.end("KILLED")
+    resumed = open_search(config, version, {})
+    assert (resumed.run_id, resumed.is_resumed) == (first.run_id, True)
+    resumed.end("KILLED")
     more = config.model_copy(update={"tune": config.tune.model_copy(update={"trials": 40})})
     assert open_search(more, version, {}).run_id != first.run_id
 
