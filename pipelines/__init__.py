@@ -11,6 +11,7 @@ The way of the data:
                  `strategies` has the others, a folder each.
 6. `launch`      is the driver: it runs the loop on the workers of a Ray cluster, through failures, restarts and interrupts. `monitor` finds
                  slow and stuck workers.
+                 `tuning` searches settings by many trainings, most of which stop early.
 7. `tracking`    records each run in MLflow.
 8. `serving`     is all about a finished model: it takes raw rows, in batches and over HTTP, in the registry, and as exports.
 9. `report`      draws figures and writes pages from what runs leave behind.

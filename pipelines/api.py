@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from pipelines.runtime.notebook_html import HtmlPage
     from pipelines.serving.batch.predictions_manifest import Predictions
     from pipelines.serving.registry.promote import Promotion
+    from pipelines.tuning.search_result import SearchResult
 
 
 Config = build_config
@@ -177,6 +178,15 @@ def cross_validate(config: configs.Config) -> CrossValidation:
     from pipelines.launch.cross_validation import train_folds
 
     return train_folds(config)
+
+
+@restored_signals("pipelines.tuning.driver")
+def tune(config: configs.Config, origin: str | Path = "", output: str | Path = "") -> SearchResult:
+    """Search the settings of `config.tune.space`, and train the winner to the end, and with fresh seeds. The winner's config is written to
+    `output`, by default NAME_tuned.yaml beside `origin`, the config's file NAME.yaml; without an origin, nowhere."""
+    from pipelines.tuning.driver import run_search
+
+    return run_search(config, str(origin), str(output))
 
 
 @restored_signals("pipelines.launch.verify")

@@ -114,6 +114,21 @@ def _tell_finished_run(config: "Config") -> bool:
     return result is not None
 
 
+def search_settings(program: str, arguments: list[str]) -> None:
+    """Search the settings that `tune.space` names, and write the config of the best trial; the same command goes on after a kill."""
+    arguments, output_flag = split_output_flag(arguments)
+    options, config_arguments = split_flags(program, "[--output FILE.yaml]", {"--output": _TEXT}, arguments)
+    config = read_config_argument(program, config_arguments, own_flags="[--output FILE.yaml]")
+    speak_as(output_flag)
+    from pipelines.tuning.space import check_search
+
+    check_search(config, config_arguments[0])
+    from pipelines.api import tune
+
+    tune(config, config_arguments[0], options.output)
+    _tell_page(config)
+
+
 def verify(program: str, arguments: list[str]) -> None:
     """Train a finished run, or that of a statement, again, and compare bitwise: exit code 0 if it is identical, 1 if it differs."""
     flags = {"--run": _TEXT, "--steps": {"type": int}, "--statement": _TEXT, "--key": _TEXT, "--sign": _TEXT, "--model": _TEXT}
@@ -377,6 +392,7 @@ COMMANDS: dict[str, Command] = {
     "init": write_first_config,
     "etl": etl,
     "train": train,
+    "tune": search_settings,
     "verify": verify,
     "attest": write_statement,
     "export": export,

@@ -2,7 +2,7 @@
 
 1. `load`          merges a YAML file (`reading`) with command-line flags (`flags`) and validates the result.
 2. `pipeline`      is the whole config. Its sections are `source`, `dataset` with its `features`, the settings of `tasks`, `train`,
-                   `tracking`, and those of `serving`.
+                   `tracking`, those of `serving`, and of a search, `tuning`.
 3. `section`       is the base class of these parts, and `secrets` finds passwords and tokens. `sections` has all of them by name, for a
                    config that is built in Python.
 4. `paths`         says where relative paths start, and reads files that belong to settings.

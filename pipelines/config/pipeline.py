@@ -21,6 +21,7 @@ from pipelines.config.tracking import Tracking
 from pipelines.config.train.base import PLACEMENT
 from pipelines.config.train.defaults import check_strategy, fill_train_defaults
 from pipelines.config.train.train import Train, check_row_pairs
+from pipelines.config.tuning import Tune
 from pipelines.errors import ConfigError
 
 
@@ -54,6 +55,8 @@ class Config(Section):
     """How a model is served over HTTP."""
     registry: Registry = Registry()
     """What a model must reach before it becomes the champion."""
+    tune: Tune = Tune()
+    """Which settings are searched, and how."""
 
     @model_validator(mode="after")
     def _holds_no_secret(self) -> "Config":

@@ -22,6 +22,7 @@ from pipelines.config.train.base import BalanceSettings, Checkpoint, Lora
 from pipelines.config.train.init_from import InitFrom
 from pipelines.config.train.strategy import STRATEGIES, StrategySettings
 from pipelines.config.train.train import Train
+from pipelines.config.tuning import Dimension, Scheduler, Tune
 
 INTRODUCTION = """# Every setting
 
@@ -78,6 +79,9 @@ def _sections() -> list[str]:
         "`export`": Export,
         **{f"`export.{name}`": section for name, section in _inner_sections(Export).items()},
         "`endpoint`": Endpoint,
+        "`tune`": Tune,
+        "`tune.space.SETTING`": Dimension,
+        "`tune.scheduler`": Scheduler,
     }
     settings_of_table = tuple(setting_schemas(Table))
     return [

@@ -47,3 +47,6 @@ from pipelines.config.train.base import Lora as Lora
 from pipelines.config.train.base import Profile as Profile
 from pipelines.config.train.init_from import InitFrom as InitFrom
 from pipelines.config.train.train import Train as Train
+from pipelines.config.tuning import Dimension as Dimension
+from pipelines.config.tuning import Scheduler as Scheduler
+from pipelines.config.tuning import Tune as Tune

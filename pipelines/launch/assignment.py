@@ -22,6 +22,10 @@ class Assignment:
     driver_host: str
     installed_versions: dict[str, str]
     """The driver's versions."""
+    pause_epoch: int | None = None
+    """Epochs after which the run stops, to be continued by another command; None for those of the config, and the test."""
+    backend: str = ""
+    """That of the process group which a worker makes for itself, if it has no others; empty where Ray Train makes one."""
 
 
 def work(settings: dict[str, Any]) -> dict[str, Any]:

@@ -100,11 +100,13 @@ def create_trainer(
     directory: RunDirectory,
     gpus: bool,
     left_out: Sequence[str] = (),
+    pause_epoch: int | None = None,
+    is_local: bool = False,
     **worker_arguments: Any,
 ) -> Trainer:
     """Create a trainer whose workers call `work` with a dict of `worker_arguments` and, under `assignment`, an Assignment.
 
-    No worker is placed on the machines of `left_out`, which are ids of Ray's nodes.
+    No worker is placed on the machines of `left_out`, which are ids of Ray's nodes. If it `is_local`, this process is the only worker.
     """
     settings = config.train
     os.environ.setdefault("RAY_TRAIN_ENABLE_PREEMPTION_WATCHER", "0")  # `training_watch` asks Ray without an actor and a barrier
@@ -114,14 +116,17 @@ def create_trainer(
     strategy = strategy_class(settings)  # raises here if it cannot be imported, before any worker starts
     environment = dict(strategy.environment) if gpus else {}  # set in workers before CUDA starts, which happens before our code runs
     versions = installed_versions((*PACKAGES, *config.task.distributions))
-    assignment = Assignment(config.model_dump(mode="json", by_alias=True), version, run_id, directory.uri, socket.gethostname(), versions)
     # Saving in the background needs a process group on the CPU, even if gradients are summed on GPUs.
     backend = "cpu:gloo,cuda:nccl" if gpus else "gloo"
+    values = config.model_dump(mode="json", by_alias=True)
+    assignment = Assignment(
+        values, version, run_id, directory.uri, socket.gethostname(), versions, pause_epoch, backend if is_local else ""
+    )
     return Trainer(
         # Ray's controller would unpickle a `train_loop_config`, and import for it all that a worker needs.
         partial(work, {"assignment": assignment, **worker_arguments}),
         torch_config=TorchConfig(backend, timeout_s=max(1, round(COLLECTIVE_SHARE * settings.timeout_seconds))),
-        scaling_config=_scaling(settings, gpus, left_out),
+        scaling_config=ScalingConfig(num_workers=0, use_gpu=gpus) if is_local else _scaling(settings, gpus, left_out),
         run_config=_run(settings, directory, environment),
         left_out=left_out,
     )

@@ -2,9 +2,11 @@
 
 import json
 import logging
+import signal
 from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from io import StringIO
 from typing import Any
 
 from pipelines import tracking
@@ -13,7 +15,7 @@ from pipelines.config.messages.words import show_count
 from pipelines.config.train.base import Profile
 from pipelines.data.versions.folds import open_fold
 from pipelines.data.versions.versions import Version
-from pipelines.errors import LockstepError, TrackingError, TrainingError
+from pipelines.errors import LockstepError, NonFiniteError, TrackingError, TrainingError
 from pipelines.launch.checks import check_training
 from pipelines.launch.cluster import RayOutput, cluster, job_tags, uses_gpus, warn_of_missing_cpus
 from pipelines.launch.initial_weights import InitialWeights, add_digest, has_initial_weights, initial_weights, write_initial_weights
@@ -24,6 +26,7 @@ from pipelines.monitor.worker_heartbeat import HUNG
 from pipelines.report.filing import REPORT, file_report
 from pipelines.report.run_data import INIT_FROM
 from pipelines.runtime.notebook_html import html_summary, metrics_table
+from pipelines.runtime.progress import Progress
 from pipelines.runtime.weights import from_bytes, model_digest
 from pipelines.serving import model as serve
 from pipelines.tasks.metrics.table import missing_reasons, numbers_only
@@ -57,9 +60,37 @@ class Result:
         return html_summary("training", metrics_table(self.metrics), lines)
 
 
-def train(config: Config, version: Version | None = None, parent_run_id: str = "", ray_output: RayOutput | None = None) -> Result:
+@dataclass(frozen=True)
+class TrialPlace:
+    """Where a trial of a search is trained."""
+
+    is_local: bool = False
+    """Whether this process is the only worker."""
+    birth_tags: Mapping[str, str] = field(default_factory=dict)
+    """Tags of a run that begins; one that an earlier command began keeps its own."""
+
+
+@dataclass(frozen=True)
+class PausedTraining:
+    """A training that stopped before its end, and can go on."""
+
+    run_id: str
+    epochs: int
+    """Epochs that are trained, validated and saved."""
+    is_trained: bool
+    """Whether no epoch is left to train, if only by early stopping."""
+
+
+def train(
+    config: Config,
+    version: Version | None = None,
+    parent_run_id: str = "",
+    ray_output: RayOutput | None = None,
+    trial: TrialPlace | None = None,
+) -> Result:
     """Train the config's model on a dataset version, by default the one that was made from this config, and log it in MLflow, inside the
-    run `parent_run_id` if there is one. `ray_output` is that of a Ray cluster which the caller has joined.
+    run `parent_run_id` if there is one. `ray_output` is that of a Ray cluster which the caller has joined. A `trial` of a search is trained
+    in its place, and prints nothing.
 
     Resumes an interrupted run of the same model and dataset. When a signal interrupts it, the run becomes KILLED, can be
     resumed, and SystemExit is raised with 128 + the signal's number. Also raises DatasetError, TrainingError, TrackingError.
@@ -67,7 +98,7 @@ def train(config: Config, version: Version | None = None, parent_run_id: str = "
     version, config = version or open_fold(config), add_digest(config)
     check_training(config, version)
     initial = None if has_initial_weights(config, version) else initial_weights(config, version)
-    progress = TrainingProgress()
+    progress, place = TrainingProgress(Progress(StringIO()) if trial else None), trial or TrialPlace()
     with nullcontext(ray_output) if ray_output else cluster(config.train) as output:
         gpus = uses_gpus(config.train)
         warn_of_missing_cpus(config.train)
@@ -76,23 +107,60 @@ def train(config: Config, version: Version | None = None, parent_run_id: str = "
         # By these, a cross-validation finds the training of a fold.
         tags |= {FOLD: str(config.train.fold)} if config.train.fold is not None else {}
         tags |= {PARENT: parent_run_id} if parent_run_id else {}
-        with tracking.tracked_run(lambda: tracking.open_training(config, version, tags), ends_job=not parent_run_id) as run:
+        is_part = bool(parent_run_id) or trial is not None
+        with tracking.tracked_run(lambda: tracking.open_training(config, version, tags, place.birth_tags), ends_job=not is_part) as run:
             progress.say(_describe_start(config, version, run, gpus))
             directory = _prepare_directory(initial, run, progress)
             try:
                 with strategy_class(config.train).actors(config.train) as actors:
-                    trained = train_without_lost_machines(config, version, run, directory, progress, gpus=gpus, actors=actors)
+                    arguments = {"gpus": gpus, "actors": actors, "is_local": place.is_local}
+                    trained = train_without_lost_machines(config, version, run, directory, progress, **arguments)
             except TrainingError:
                 _file_diagnostics(run, directory, config.train.profile, progress)
                 raise
             finally:
                 _keep_output(output, directory, progress)
+            if not trained["finished"]:  # a trial, which the driver of its search has asked to stop
+                raise SystemExit(128 + signal.SIGTERM)
             _file_diagnostics(run, directory, config.train.profile, progress)
             result = _log_model(config, version, run, directory, trained)
     fields = {"run_id": result.run_id, "model": result.model, "model_digest": result.model_digest, **metric_fields(trained["metrics"])}
     lines = result_summary(run.run_id, config.experiment, config.tracking.uri, trained, result.model)
-    progress.say(lines, "training" if parent_run_id else "result", **fields, rows=result.rows, seconds=result.seconds)
+    progress.say(lines, "training" if is_part else "result", **fields, rows=result.rows, seconds=result.seconds)
     return result
+
+
+def train_until(config: Config, version: Version, epoch: int, trial: TrialPlace) -> PausedTraining:
+    """Train the config's model until that epoch, or to its end without a test, and save it, inside a run of MLflow: the one of the same
+    model and dataset if it is not finished, else a new one.
+
+    The settings are those of the whole training, and so are its schedules: `train` goes on from the checkpoint. The run is SCHEDULED
+    meanwhile, and KILLED if the training was interrupted before that epoch. The process must be in a Ray. Raises what `train` does, except
+    for an interrupt.
+    """
+    check_training(config, version)
+    config = add_digest(config)
+    initial = None if has_initial_weights(config, version) else initial_weights(config, version)
+    progress = TrainingProgress(Progress(StringIO()))
+    status: tracking.Status = "SCHEDULED"
+
+    def begin() -> tracking.TrainingRun:
+        return tracking.open_training(config, version, job_tags(), trial.birth_tags)
+
+    with tracking.tracked_run(begin, ends_job=False, final_status=lambda: status) as run:
+        directory = _prepare_directory(initial, run, progress)
+        arguments = {"pause_epoch": epoch, "is_local": trial.is_local, "gpus": uses_gpus(config.train)}
+        try:
+            with strategy_class(config.train).actors(config.train) as actors:
+                trained = train_without_lost_machines(config, version, run, directory, progress, actors=actors, **arguments)
+        except NonFiniteError as error:
+            run.tag({tracking.NON_FINITE: str(error)})
+            raise
+        run.send(trained["unsent"])
+        if trained["epochs"] < epoch and not trained["is_trained"]:
+            status = "KILLED"
+        run.tag({tracking.IS_TRAINED: "true"} if trained["is_trained"] else {})
+    return PausedTraining(run.run_id, trained["epochs"], trained["is_trained"])
 
 
 def find_result(config: Config) -> Result | None:

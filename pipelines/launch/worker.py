@@ -16,6 +16,7 @@ import ray.train.torch
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed import HashStore  # type: ignore[attr-defined]  # documented, and not in its list of names
 
 from pipelines import config as configs
 from pipelines.config import Config
@@ -58,6 +59,8 @@ def run_attempt(assignment: Assignment, train: Callable[[Assignment, RunDirector
     directory = RunDirectory(assignment.directory)
     if failure := directory.get_json(FAILURE):
         return {"failure": failure}
+    if assignment.backend:
+        dist.init_process_group(assignment.backend, store=HashStore(), rank=0, world_size=1)
     try:
         check_installed(assignment)
         return train(assignment, directory)
@@ -101,7 +104,7 @@ def _train(actors: Sequence[Any], assignment: Assignment, directory: RunDirector
         heartbeat.watch(strategy.clock, lambda: len(strategy.mesh.worker_shards(config.train.shards)))
         try:
             strategy.connect(actors)
-            trained = Loop(config, assignment.version, task, strategy, checkpoints, reports).run()
+            trained = Loop(config, assignment.version, task, strategy, checkpoints, reports, assignment.pause_epoch).run()
             if isinstance(reports, TrackedReports):
                 reports.note_end(trained.steps)
             if trained.finished and (weights := strategy.weights()):

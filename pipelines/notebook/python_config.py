@@ -42,13 +42,14 @@ def build_config(
     export: sections.Export | Mapping[str, Any] | None = None,
     endpoint: sections.Endpoint | Mapping[str, Any] | None = None,
     registry: sections.Registry | Mapping[str, Any] | None = None,
+    tune: sections.Tune | Mapping[str, Any] | None = None,
 ) -> configs.Config:
     """A config built in Python, equal to that of a file with these values. A section is one of `pipelines.config.sections`, or a mapping;
     a task is also a name, or a function that returns the network.
 
     Raises ConfigError with a line for each error. Relative paths start at LOCKSTEP_HOME, by default the current folder."""
     settings: dict[str, Any] = {"source": source, "dataset": dataset, "task": task_values(task), "train": train, "tracking": tracking}
-    settings |= {"export": export, "endpoint": endpoint, "registry": registry}
+    settings |= {"export": export, "endpoint": endpoint, "registry": registry, "tune": tune}
     values = {"name": name, **{section: section_values(value) for section, value in settings.items() if value is not None}}
     return with_absolute_paths(parse(values, "api.Config"), home())
 

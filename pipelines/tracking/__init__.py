@@ -8,7 +8,8 @@
 4. `sender`     sends metrics from rank 0 in batches, each point once, across outages and restarts.
 5. `tracked_run` creates a run, keeps it alive, and sets its final status. `params_and_tags` has the settings and the origin that it shows.
 6. `training`   opens or resumes the run of a training.
-   `cross_validation_run` opens or resumes the run of a cross-validation, in which those of its trainings are.
+   `cross_validation_run` opens or resumes the run of a cross-validation, in which those of its trainings are. `search_run` does so for a
+                search of settings, and reads what trainings have reached by epoch.
 7. `job_runs`   are the runs of an ETL and of a baseline.
 8. `system`     logs system metrics of each node, and the power of its processors.
 9. `history`    reads a finished training, and a run's curves, tags and files. `models` finds and downloads logged models and versions in
@@ -24,8 +25,10 @@ from pipelines.tracking.models import newest_model
 from pipelines.tracking.run_heartbeat import MODEL_DIGEST
 from pipelines.tracking.sender import Sender, final_point, final_step
 from pipelines.tracking.system import system_metrics
-from pipelines.tracking.tracked_run import is_reachable, tracked_run
+from pipelines.tracking.tracked_run import Status, is_reachable, tracked_run
 from pipelines.tracking.training import (
+    IS_TRAINED,
+    NON_FINITE,
     REMARKS,
     RESULT,
     UNDEFINED,
@@ -38,8 +41,8 @@ from pipelines.tracking.training import (
 )
 
 __all__ = [
-    "MODEL_DIGEST", "REMARKS", "RESULT", "SPARK_APPLICATION", "UNDEFINED", "Sender", "TrainingRun", "baseline_run", "browse_line",
-    "check_host", "connect_early", "describe_etl", "describe_training", "download_weights", "etl_run", "final_point", "final_step",
-    "find_finished_training", "find_run_folder", "is_reachable", "newest_model", "open_training", "resumable_folder", "system_metrics",
-    "tracked_run",
+    "IS_TRAINED", "MODEL_DIGEST", "NON_FINITE", "REMARKS", "RESULT", "SPARK_APPLICATION", "UNDEFINED", "Sender", "Status", "TrainingRun",
+    "baseline_run", "browse_line", "check_host", "connect_early", "describe_etl", "describe_training", "download_weights", "etl_run",
+    "final_point", "final_step", "find_finished_training", "find_run_folder", "is_reachable", "newest_model", "open_training",
+    "resumable_folder", "system_metrics", "tracked_run",
 ]  # fmt: skip

@@ -14,6 +14,7 @@ from mlflow.exceptions import MlflowException
 from pipelines.config import Config
 from pipelines.errors import TrackingError
 from pipelines.tracking.client import ITEMS_PER_PAGE, SQLITE, all_experiments, all_pages, all_runs, connect, mlflow_errors
+from pipelines.tracking.cross_validation_run import PARENT
 from pipelines.tracking.run_heartbeat import DATASET, HEARTBEAT, is_alive
 from pipelines.tracking.tracked_run import KIND
 from pipelines.tracking.training import FOLDER, run_folder
@@ -38,7 +39,7 @@ class VersionReader:
 class EndedTraining:
     run_id: str
     status: str
-    """MLflow's: FINISHED, FAILED or KILLED."""
+    """MLflow's: FINISHED, FAILED or KILLED; SCHEDULED for a trial of a search that has not come to its end."""
     ended: float
     """Seconds since 1970."""
     folder: str
@@ -145,6 +146,11 @@ def _list_ended_trainings(client: MlflowClient, config: Config, experiments: lis
         run_id, status, end_time, tags = run.info.run_id, run.info.status, run.info.end_time, run.data.tags
         if status == "RUNNING" or end_time is None or is_alive(tags):
             continue
+        if status == "SCHEDULED":  # a trial that its search may train further
+            search = _find_run(client, tags[PARENT]) if tags.get(PARENT) else None
+            if search is None or search.info.status == "RUNNING" or search.info.end_time is None:
+                continue
+            end_time = max(end_time, search.info.end_time)
         folder = run_folder(config, run_id, tags)
         if folder.rstrip("/").endswith(f"-{run_id[:12]}"):  # a tag can be edited
             yield EndedTraining(run_id, status, end_time / 1_000, folder)

@@ -31,7 +31,8 @@ _TAG_LINES = 10
 """MLflow takes a few thousand characters."""
 _NAMES = {"etl": "ETL"}
 """How runs of a kind are named, where that is not its tag."""
-Status = Literal["FINISHED", "FAILED", "KILLED"]
+Status = Literal["FINISHED", "FAILED", "KILLED", "SCHEDULED"]
+"""Of these, SCHEDULED is that of a training which stopped where it was told to, and may be continued."""
 
 
 @dataclass(frozen=True)
@@ -124,8 +125,10 @@ def create_run(client: MlflowClient, config: Config, experiment: str, tags: Mapp
 
 
 @contextmanager
-def tracked_run(begin: Callable[[], OneRun], ends_job: bool = True) -> Iterator[OneRun]:
-    """Begin a run and send heartbeats inside the `with` block. The run ends as FINISHED, as KILLED on SIGINT and SIGTERM, or as
+def tracked_run(
+    begin: Callable[[], OneRun], ends_job: bool = True, final_status: Callable[[], Status] = lambda: "FINISHED"
+) -> Iterator[OneRun]:
+    """Begin a run and send heartbeats inside the `with` block. The run ends with its `final_status`, as KILLED on SIGINT and SIGTERM, or as
     FAILED on another exception. Signals are deferred while the run is begun and while it is ended; with `ends_job`, nothing is left after
     it for a signal to interrupt."""
     with DeferredSignals() as signals:
@@ -137,7 +140,7 @@ def tracked_run(begin: Callable[[], OneRun], ends_job: bool = True) -> Iterator[
             interrupted = isinstance(error, KeyboardInterrupt | SystemExit) or first_signal() is not None
             run.end("KILLED" if interrupted else "FAILED")
             raise
-        run.end("FINISHED")
+        run.end(final_status())
         if ends_job:
             signals.forget()
             mark_done()

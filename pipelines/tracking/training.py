@@ -31,6 +31,8 @@ RESULT = "result.json"
 """The file of a finished training that holds its model, its best epoch's metrics, its rows and its seconds."""
 UNDEFINED, REMARKS = "lockstep.undefined", "lockstep.remarks"
 """Tags of a finished training: the reasons why metrics have no value, as JSON by their names; and remarks on its metrics, in lines."""
+NON_FINITE, IS_TRAINED = "lockstep.non_finite", "lockstep.is_trained"
+"""Tags of a training that was to stop at an epoch: the error that every attempt would repeat, and that no epoch is left to train."""
 _DIGEST_LENGTH = 32
 """MLflow accepts at most 36 characters for the digest of a dataset."""
 
@@ -43,8 +45,8 @@ class TrainingRun(MlflowRun):
     """Whether an earlier command began the run."""
 
 
-def open_training(config: Config, version: Version, tags: Mapping[str, str]) -> TrainingRun:
-    """Begin or resume the run of this command.
+def open_training(config: Config, version: Version, tags: Mapping[str, str], birth_tags: Mapping[str, str] | None = None) -> TrainingRun:
+    """Begin or resume the run of this command. Of a run that begins, `birth_tags` are tags too.
 
     The identity of a run consists of the settings that determine the model, and the digest of the dataset. An interrupted run with
     the same identity is resumed; if it is finished, a new run begins. Raises TrackingError if it is alive.
@@ -53,7 +55,7 @@ def open_training(config: Config, version: Version, tags: Mapping[str, str]) -> 
     client = connect(uri)
     experiment = ensure_experiment(client, config)
     with mlflow_errors(uri):
-        earlier_run = _find_resumable(client, experiment, _identity(config, version))
+        earlier_run = _find_resumable(client, experiment, training_identity(config, version))
         correct_dead_runs(client, experiment, config.dataset.path)
         if earlier_run:
             run_id = earlier_run.info.run_id
@@ -62,7 +64,7 @@ def open_training(config: Config, version: Version, tags: Mapping[str, str]) -> 
             folder = run_folder(config, run_id, earlier_run.data.tags)
             record_resume(client, config, earlier_run, {**tags, FOLDER: folder, HEARTBEAT: heartbeat()})
             return TrainingRun(client, uri, run_id, folder, is_resumed=True)
-        return _begin(client, config, version, experiment, {**tags, IDENTITY: _identity(config, version)})
+        return _begin(client, config, version, experiment, {**tags, **(birth_tags or {}), IDENTITY: training_identity(config, version)})
 
 
 def resumable_folder(config: Config, version: Version) -> str:
@@ -70,7 +72,7 @@ def resumable_folder(config: Config, version: Version) -> str:
     client = connect(config.tracking.uri)
     with mlflow_errors(config.tracking.uri):
         experiment = client.get_experiment_by_name(config.experiment)
-        run = experiment and _find_resumable(client, experiment.experiment_id, _identity(config, version))
+        run = experiment and _find_resumable(client, experiment.experiment_id, training_identity(config, version))
     return run_folder(config, run.info.run_id, run.data.tags) if run else ""
 
 
@@ -81,7 +83,7 @@ def find_finished_training(config: Config, version: Version) -> tuple[str, bytes
     client = connect(config.tracking.uri)
     with mlflow_errors(config.tracking.uri):
         experiment = client.get_experiment_by_name(config.experiment)
-        run = _newest_training(client, experiment.experiment_id, _identity(config, version)) if experiment else None
+        run = _newest_training(client, experiment.experiment_id, training_identity(config, version)) if experiment else None
         if run is None or run.info.status != "FINISHED":
             return None
         try:
@@ -92,7 +94,8 @@ def find_finished_training(config: Config, version: Version) -> tuple[str, bytes
             return None
 
 
-def _identity(config: Config, version: Version) -> str:
+def training_identity(config: Config, version: Version) -> str:
+    """By which the trainings of one model on one dataset are found."""
     return f"{config.model_identity[:16]}-{version.digest[:16]}"
 
 

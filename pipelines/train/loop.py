@@ -36,9 +36,21 @@ from pipelines.train.strategy import ConsistentPoint, Strategy
 class Loop:
     """The loop of one worker. Every worker runs one, with the same config, version and task."""
 
-    def __init__(self, config: Config, version: Version, task: Task, strategy: Strategy, checkpoints: Checkpoints, hooks: Hooks) -> None:
+    def __init__(
+        self,
+        config: Config,
+        version: Version,
+        task: Task,
+        strategy: Strategy,
+        checkpoints: Checkpoints,
+        hooks: Hooks,
+        pause_epoch: int | None = None,
+    ) -> None:
+        """With a `pause_epoch`, the run stops once it has so many epochs, saved and without a test, as if it had been asked to: another
+        loop goes on from there."""
         settings, loader = config.train, strategy.open_loader(config, version, task)
         self._settings, self._version, self._task, self._strategy = settings, version, task, strategy
+        self._pause_epoch = pause_epoch
         self._is_first_rank, self._monitor = strategy.mesh.context.rank == 0, task.choose_monitor(settings.monitor)
         self._saver = Saver(settings.checkpoint, strategy, version, checkpoints, hooks)
         pending = PendingSteps(strategy.mesh.context.device, strategy.gpu_steps_per_reading)
@@ -58,7 +70,7 @@ class Loop:
         self._strategy.begin(run)
         with closing(run.loader), closing(self._validation), closing(self._strategy):  # their threads end, also after an error
             try:
-                while not self._is_over():
+                while not (self._is_over() or self._is_paused()):
                     run.hooks.epoch(run.state.epochs + 1)
                     if not (self._train_epoch() and self._validate()):
                         return self._result(None)
@@ -66,6 +78,8 @@ class Loop:
                 self._saver.commit()
                 raise
         self._saver.commit()
+        if self._pause_epoch is not None:
+            return self._result(None)
         self._saver.load_best(run.state.best_epoch)
         return self._result(self._test())
 
@@ -73,6 +87,9 @@ class Loop:
         """Whether no epoch is left: all steps are done and validated, or by early stopping, the metric has not improved for long."""
         patience, state = self._settings.early_stopping, self.run_context.state
         return state.validated >= self.run_context.total_steps or bool(patience and state.epochs - state.improved_epoch >= patience)
+
+    def _is_paused(self) -> bool:
+        return self._pause_epoch is not None and self.run_context.state.epochs >= self._pause_epoch
 
     def _train_epoch(self) -> bool:
         """Take the epoch's remaining steps, and act at points of consistency. Returns False if the run was asked to stop, and has been
@@ -143,7 +160,13 @@ class Loop:
             run.hooks.keep_evaluation(samples)
         if text := self._strategy.sample(state.epochs):
             run.hooks.write(state.epochs, text)
-        if is_best or self._is_over() or self._strategy.saves_every_epoch or self._saver.is_due_after_epoch(state.step):
+        if (
+            is_best
+            or self._is_over()
+            or self._is_paused()
+            or self._strategy.saves_every_epoch
+            or self._saver.is_due_after_epoch(state.step)
+        ):
             self._saver.save(run, is_best)
         return True
 
@@ -202,6 +225,7 @@ class Loop:
             best_epoch=state.best_epoch,
             metrics=reached,
             left_out=() if is_finished else self.run_context.slow_machines,
+            is_trained=self._is_over(),
             decision=state.decision,
             remarks=sentences if is_finished else (),
         )

@@ -111,6 +111,8 @@ class Trained:
     """Metrics of the best epoch, on the validation and the test split."""
     left_out: tuple[str, ...] = ()
     """Machines that the run stopped to go on without."""
+    is_trained: bool = True
+    """Whether no epoch is left to train, if only by early stopping."""
     decision: dict[str, float] = field(default_factory=dict)
     """How the model's outputs are turned into predictions, by `Task.fit_decision`."""
     remarks: tuple[str, ...] = ()

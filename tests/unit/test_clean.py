@@ -425,6 +425,18 @@ def test_checkpoints_of_ended_runs_go_and_the_rest_of_their_folders_stays(lake: 
     assert (lake.folder / "mine/checkpoints").exists() and leaving(api.clean(lake.config(days=200))) == set()
 
 
+def test_the_checkpoints_of_a_paused_trial_stay_while_its_search_goes_on(lake: Store) -> None:
+    folders = {}
+    for search_status in ("RUNNING", "KILLED"):
+        search = lake.run(search_status)
+        run_id = lake.run("SCHEDULED", mlflow__parentRunId=search)
+        folders[search_status] = lake.folder / "runs" / f"toy-{run_id[:12]}"
+        (folders[search_status] / "checkpoints").mkdir(parents=True)
+        lake.client.set_tag(run_id, FOLDER, str(folders[search_status]))
+    api.clean(lake.config(), yes=True)
+    assert {status: (folder / "checkpoints").exists() for status, folder in folders.items()} == {"RUNNING": True, "KILLED": False}
+
+
 def test_the_command_says_what_would_go_and_does_it_with_yes(
     lake: Store, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

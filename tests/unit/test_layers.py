@@ -27,7 +27,7 @@ LAYERS = (
     ("strategies", "monitor", "costs", "serving.batch", "serving.export", "serving.registry"),
     ("applications", "exports", "formats"),
     ("launch",),
-    ("serving.http", "doctor", "notebook", "demo", "rehearsal", "lifecycle", "planner"),
+    ("serving.http", "doctor", "notebook", "demo", "rehearsal", "lifecycle", "planner", "tuning"),
     ("api",),
     ("command_line",),
     ("commands", "extending"),
@@ -36,7 +36,7 @@ LAYERS = (
 STRANGERS = {
     *(
         (room, slices)
-        for room in ("launch", "serving.http", "doctor", "notebook", "demo", "rehearsal", "lifecycle", "api", "commands", "jobs")
+        for room in ("launch", "serving.http", "doctor", "notebook", "demo", "rehearsal", "lifecycle", "tuning", "api", "commands", "jobs")
         for slices in ("applications", "exports", "formats")
     ),
     ("etl", "data.loader"),
@@ -89,6 +89,7 @@ THIRD_PARTIES = {
     "doctor": {"packaging"},
     "rehearsal": {"pyarrow"},
     "lifecycle": {"cryptography", "numpy", "packaging", "pyarrow", "pyspark"},
+    "tuning": {"optuna", "ray", "yaml"},
     "notebook": {"mlflow", "numpy", "pandas", "pyarrow", "pyspark"},
     "extending": set(),
     "api": {"mlflow", "numpy", "pyarrow"},

@@ -94,6 +94,40 @@ SETTINGS: dict[str, Any] = {"clip_norm": 0.5, "schedule": "one_cycle", "checkpoi
 EPOCH = 2_000 // 64
 
 
+def pause(config: Config, folder: Path, epoch: int) -> tuple[Trained, Recorder]:
+    """Train until an epoch, as a search does."""
+    version, hooks = open_dataset(config), Recorder()
+    task = build_task(config.task, version.manifest)
+    checkpoints = Checkpoints(RunDirectory(str(folder)), WorkerContext(), config.train.checkpoint.keep)
+    return Loop(config, version, task, create_strategy(config.train, task, WorkerContext()), checkpoints, hooks, epoch).run(), hooks
+
+
+@pytest.mark.parametrize("epochs", [(1,), (1, 2), (2, 3), (3,)])
+def test_p4_a_run_that_pauses_after_epochs_is_the_uninterrupted_one(
+    home: Path, tmp_path: Path, undisturbed: tuple[Trained, dict[str, Tensor], Recorder], epochs: tuple[int, ...]
+) -> None:
+    config = training(home, task={"dropout": 0.2}, **SETTINGS)
+    expected, expected_weights, expected_hooks = undisturbed
+    curve: Curve = {}
+    for epoch in epochs:
+        paused, hooks = pause(config, tmp_path, epoch)
+        assert (paused.finished, paused.epochs, paused.steps, paused.is_trained) == (False, epoch, epoch * EPOCH, epoch == 3)
+        assert not any(name.startswith("test/") for metrics in hooks.curve.values() for name in metrics), "no trial is tested"
+        curve |= {step: {**curve.get(step, {}), **metrics} for step, metrics in hooks.curve.items()}
+    same, _ = pause(config, tmp_path, epochs[0])
+    assert same.epochs == epochs[-1], "it has come further already"
+    fitted, weights, hooks = fit_alone(config, tmp_path)
+    assert {step: {**curve.get(step, {}), **hooks.curve.get(step, {})} for step in expected_hooks.curve} == expected_hooks.curve
+    assert (fitted.metrics, fitted.best_epoch, fitted.finished) == (expected.metrics, expected.best_epoch, True)
+    assert all(torch.equal(weights[name], values) for name, values in expected_weights.items())
+
+
+def test_a_run_that_pauses_ends_by_early_stopping_too(home: Path, tmp_path: Path) -> None:
+    config = training(home, epochs=3, early_stopping=1, lr=1e-9)
+    paused, _ = pause(config, tmp_path, 3)
+    assert (paused.finished, paused.is_trained) == (False, True) and paused.epochs < 3
+
+
 @pytest.mark.parametrize("stop_after", [1, 13, EPOCH - 1, EPOCH, EPOCH + 1, 2 * EPOCH + 5, 3 * EPOCH - 1])
 def test_p4_a_resumed_run_is_the_uninterrupted_one(
     home: Path, tmp_path: Path, undisturbed: tuple[Trained, dict[str, Tensor], Recorder], stop_after: int

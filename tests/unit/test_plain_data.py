@@ -76,7 +76,7 @@ def test_a_training_on_plain_parquet_is_not_resumed_on_other_values(tmp_path: Pa
     version = api.from_parquet(one_file(tmp_path / "plain", values), target="y", classes=2)
     config = api.config_for_version(version, "plain", train={"epochs": 2})
     rewritten = api.from_parquet(one_file(tmp_path / "plain", values + 1), target="y", classes=2)
-    assert training._identity(config, version) != training._identity(config, rewritten)
+    assert training.training_identity(config, version) != training.training_identity(config, rewritten)
 
 
 def test_plain_parquet_that_is_replaced_while_it_is_read_is_an_error(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from pipelines.config.train.strategy import StrategySettings
 from pipelines.errors import ConfigError
 
 ROOT = Path(__file__).parents[2]
-SECTIONS = ("source", "dataset", "task", "train", "tracking", "export", "endpoint", "registry")
+SECTIONS = ("source", "dataset", "task", "train", "tracking", "export", "endpoint", "registry", "tune")
 SHIPPED = sorted(ROOT.glob("conf/*.yaml"))
 
 

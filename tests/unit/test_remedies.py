@@ -348,6 +348,11 @@ MOST_WAITING = 2
 TRIED_BY = {
     **dict.fromkeys(("pipelines/lifecycle/clean/stored_versions.py", "pipelines/lifecycle/clean/terminal_text.py"), "unit/test_clean.py"),
     "pipelines/tracking/dataset_readers.py": "unit/test_clean.py",
+    **dict.fromkeys(
+        ("pipelines/config/tuning.py", "pipelines/tuning/space.py", "pipelines/tuning/winner_file.py"),
+        "unit/test_search.py",
+    ),
+    **dict.fromkeys(("pipelines/tuning/driver.py", "pipelines/tracking/search_run.py"), "unit/test_search_runs.py"),
     **{
         str(path.relative_to(remedies.ROOT)): "unit/test_delta.py and unit/test_delta_values.py"
         for path in remedies.ROOT.glob("pipelines/formats/delta/*.py")

@@ -1,0 +1,111 @@
+"""`tune`: which settings `jobs/tune.py` searches, and how."""
+
+import re
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field, PositiveInt, model_validator
+
+from pipelines.config.effects import OnlyWith
+from pipelines.config.section import Section, Seed, Text, expand_kind
+
+_UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+
+
+class Dimension(Section):
+    """The values that one setting may take in a search: one of these four."""
+
+    choice: tuple[Any, ...] | None = None
+    """Any of these values."""
+    uniform: tuple[float, float] | None = None
+    """A number between these two, each as likely as any other."""
+    log: tuple[float, float] | None = None
+    """A number between these two, each order of magnitude as likely as any other; both are above 0."""
+    integers: Annotated[tuple[int, int] | None, Field(alias="int")] = None
+    """A whole number from the first to the last."""
+
+    @model_validator(mode="after")
+    def _is_one_range(self) -> "Dimension":
+        kinds = {"choice": self.choice, "uniform": self.uniform, "log": self.log, "int": self.integers}
+        kinds_used = [name for name, values in kinds.items() if values is not None]
+        if len(kinds_used) != 1:
+            raise ValueError(f"has {' and '.join(kinds_used) or 'no kind of range'}; give it one of {', '.join(kinds)}")
+        if self.choice is not None and not self.choice:
+            raise ValueError("choice is empty; list the values to choose from")
+        if self.choice is not None and len({repr(value) for value in self.choice}) < len(self.choice):
+            raise ValueError("choice has a value twice; list each once")
+        if (bounds := self.bounds) is not None:
+            self._check_bounds(kinds_used[0], *bounds)
+        return self
+
+    @staticmethod
+    def _check_bounds(kind: str, low: float, high: float) -> None:
+        if kind == "log" and low <= 0:
+            raise ValueError(f"log begins at {low:g}, and only numbers above 0 have a logarithm; raise it, or use uniform")
+        if low >= high:
+            raise ValueError(f"{kind} is {[low, high]}; write the smaller number first, and another one second")
+
+    @property
+    def bounds(self) -> tuple[float, float] | None:
+        """The least and the greatest number; None for a choice."""
+        return self.uniform or self.log or self.integers
+
+
+class Scheduler(Section):
+    """Which trials are trained further. The name of a kind alone is short for its defaults: `scheduler: none`."""
+
+    kind: Literal["asha", "none"] = "asha"
+    """`asha` trains all trials for a few epochs, and the best of them for more (asynchronous successive halving, Li et al. 2020); `none`
+    trains each for all `train.epochs`."""
+    min_epochs: Annotated[PositiveInt, OnlyWith(".kind", ("asha",))] = 1
+    """Epochs of every trial."""
+    reduction: Annotated[int, Field(ge=2), OnlyWith(".kind", ("asha",))] = 3
+    """One in so many trials is trained further, for so many times the epochs."""
+
+
+def _parse_budget(value: Any) -> Any:
+    """A text with a unit of time as seconds; any other value as it is, which the setting's type refuses unless it is a number of epochs."""
+    if not isinstance(value, str):
+        return value
+    parts = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smhd])\s*", value)
+    if not parts:
+        raise ValueError("must be a time such as 90s, 10m or 2h, or a whole number of epochs of all trials together")
+    return value.strip()
+
+
+def _check_budget(value: str | int | None) -> str | int | None:
+    if isinstance(value, str) and not budget_seconds(value):
+        raise ValueError("is no time, in which no trial can be trained; give it at least 1s")
+    return value
+
+
+def budget_seconds(budget: str | int | None) -> float | None:
+    """The seconds of a budget that is a time; None for one of epochs, or for none."""
+    if not isinstance(budget, str):
+        return None
+    number, unit = budget[:-1], budget[-1]
+    return float(number) * _UNITS[unit]
+
+
+class Tune(Section):
+    """A search for good settings. It decides no model by itself: a trial is an ordinary training."""
+
+    space: dict[Text, Dimension] = {}
+    """The values to try, by the dotted name of a setting of `task` or `train`, as in `{train.lr: {log: [1e-4, 1e-1]}}`."""
+    metric: str = ""
+    """Validation metric to optimise; by default the one that selects the best epoch, `train.monitor`."""
+    trials: PositiveInt = 30
+    """Number of trials. More of them begin with the same ones."""
+    budget: Annotated[str | PositiveInt | None, AfterValidator(_check_budget), BeforeValidator(_parse_budget)] = None
+    """When no further work begins: a time such as 10m, or a number of epochs of all trials together. Trials under way are completed."""
+    scheduler: Annotated[Scheduler, BeforeValidator(expand_kind)] = Scheduler()
+    """Which trials are trained further: asha, none, or a section with its settings."""
+    proposer: Literal["tpe", "random", "grid"] = "tpe"
+    """How a trial is proposed: `tpe` learns from results (tree-structured Parzen estimator, Bergstra et al. 2011), `random` does not, and
+    `grid` goes through all combinations of choices and whole numbers in their order."""
+    seed: Seed = 0
+    """Seed of the proposals."""
+    parallel: PositiveInt = 4
+    """Most trials under way at once. What is tried next follows from all results but those of the last `parallel` - 1 pieces of work, so
+    that it does not depend on which is done first; another number makes another search."""
+    final_seeds: Annotated[int, Field(ge=0)] = 3
+    """Fresh seeds with which the winner is trained at the end, for figures that the search has not chosen; 0 for none."""

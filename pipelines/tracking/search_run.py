@@ -1,0 +1,145 @@
+"""The run of a search, in which its trials are runs; and what trainings have reached by epoch, whoever began them."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+
+from mlflow import MlflowClient
+from mlflow.entities import Metric, Run
+
+from pipelines.config import Config
+from pipelines.data.versions.versions import Version
+from pipelines.errors import TrackingError
+from pipelines.tracking.client import connect, ensure_experiment, mlflow_errors
+from pipelines.tracking.cross_validation_run import PARENT
+from pipelines.tracking.params_and_tags import flatten, log_params, origin_tags, training_settings
+from pipelines.tracking.run_heartbeat import DEAD_SECONDS, HEARTBEAT, check_is_dead, correct_dead_runs, describe_beat, heartbeat, is_alive
+from pipelines.tracking.tracked_run import MlflowRun, create_run
+from pipelines.tracking.training import FOLDER, IDENTITY, IS_TRAINED, NON_FINITE, log_dataset, record_resume, run_folder, training_identity
+
+SEARCH = "search"
+"""The kind of these runs, in their tag KIND."""
+TRIAL, RUNG = "trial", "rung"
+"""Tags of a trial's training: its number in the search that began it, and the number of the rung that it was trained to last."""
+_IDENTITY = "mlflow.lockstep.search"
+_EPOCH = "validation/epoch"
+_MOST_RUNS = 10_000
+_POLL_SECONDS = 0.5
+_OTHER_WORK = "this search"
+
+
+@dataclass(frozen=True)
+class EpochCurve:
+    """The metric of a training by epoch."""
+
+    run_id: str
+    values: tuple[float | None, ...]
+    """The metric after each epoch, the first one first; None where it is not defined."""
+    is_trained: bool
+    """Whether no epoch is left to train: the training is finished, or was stopped early by its own rule."""
+    error: str
+    """What every attempt to train further would end with; empty if nothing."""
+    parent: str
+    """The run that it is in; empty if it was begun by hand."""
+    status: str
+
+
+@dataclass(frozen=True)
+class SearchRun(MlflowRun):
+    experiment_id: str
+    is_resumed: bool
+    """Whether an earlier command began the run."""
+
+    def trial_runs(self, condition: str = "") -> list[Run]:
+        """The trainings that this search has begun, and of which MLflow's `condition` holds."""
+        filter_string = f"tags.`{PARENT}` = '{self.run_id}'{f' AND {condition}' if condition else ''}"
+        with mlflow_errors(self.uri):
+            return list(self.client.search_runs([self.experiment_id], filter_string, max_results=_MOST_RUNS))
+
+    def wait_for_trials(self) -> None:
+        """Wait until no process of an earlier command trains a trial. Raises TrackingError if one still does after a minute."""
+        deadline = time.monotonic() + DEAD_SECONDS
+        while alive := [run for run in self.trial_runs(f"tags.`{HEARTBEAT}` LIKE '{{%'") if is_alive(run.data.tags)]:
+            if time.monotonic() > deadline:
+                beat = describe_beat(alive[0].data.tags)
+                raise TrackingError(
+                    f"run {alive[0].info.run_id}, a trial of this search, is still trained by {beat}; stop it, and run again"
+                )
+            time.sleep(_POLL_SECONDS)
+
+    def end_trials(self) -> None:
+        """Correct the status of trials whose process was ended, and of those that go no further, which were stopped early."""
+        with mlflow_errors(self.uri):
+            for run in self.trial_runs("attributes.status != 'FINISHED'"):
+                if run.info.status in ("RUNNING", "SCHEDULED") and not is_alive(run.data.tags):
+                    self.client.set_terminated(run.info.run_id, "KILLED", run.info.end_time or None)
+
+    def live_folders(self, config: Config) -> list[str]:
+        """The folders of the trainings under way, by which they are asked to save and stop."""
+        runs = self.trial_runs("attributes.status = 'RUNNING'")
+        return [run_folder(config, run.info.run_id, run.data.tags) for run in runs if run.data.tags.get(FOLDER)]
+
+
+def open_search(config: Config, version: Version, tags: Mapping[str, str]) -> SearchRun:
+    """Begin the run of this command, or resume one of the same settings and dataset that is not finished. Raises TrackingError if that is
+    alive."""
+    uri, identity = config.tracking.uri, _search_identity(config, version)
+    client = connect(uri)
+    experiment = ensure_experiment(client, config)
+    with mlflow_errors(uri):
+        newest = client.search_runs(
+            [experiment], f"tags.`{_IDENTITY}` = '{identity}'", order_by=["attributes.start_time DESC"], max_results=1
+        )
+        correct_dead_runs(client, experiment, config.dataset.path)
+        if newest and newest[0].info.status != "FINISHED":
+            run_id = newest[0].info.run_id
+            check_is_dead(newest[0], _OTHER_WORK)
+            client.update_run(run_id, status="RUNNING")
+            record_resume(client, config, newest[0], {**tags, HEARTBEAT: heartbeat()}, SEARCH)
+            return SearchRun(client, uri, run_id, experiment, is_resumed=True)
+        run_tags = {**origin_tags(config, version), **tags, _IDENTITY: identity, "strategy": config.train.strategy.kind}
+        run_id = create_run(client, config, experiment, run_tags, SEARCH)
+        settings = config.tune.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"space"})
+        space = {name: dimension.model_dump(mode="json", by_alias=True, exclude_none=True) for name, dimension in config.tune.space.items()}
+        log_params(client, run_id, {**training_settings(config), **flatten({"tune": settings}), **flatten({"tune.space": space})})
+        log_dataset(client, run_id, config, version)
+    return SearchRun(client, uri, run_id, experiment, is_resumed=False)
+
+
+def _search_identity(config: Config, version: Version) -> str:
+    settings = config.tune.model_dump_json(by_alias=True)
+    return f"{config.model_identity[:16]}-{version.digest[:16]}-{sha256(settings.encode()).hexdigest()[:16]}"
+
+
+def read_curve(config: Config, version: Version, metric: str) -> EpochCurve | None:
+    """The curve of this model's trainings on this dataset: of the one with most epochs, of several the one that began first. None if
+    there is none.
+
+    They may be of this search, of another one, or begun by hand; finished, stopped early or interrupted. Raises TrackingError."""
+    client = connect(config.tracking.uri)
+    with mlflow_errors(config.tracking.uri):
+        experiment = client.get_experiment_by_name(config.experiment)
+        identity = training_identity(config, version)
+        condition, oldest_first = f"tags.`{IDENTITY}` = '{identity}'", ["attributes.start_time ASC"]
+        runs = client.search_runs([experiment.experiment_id], condition, order_by=oldest_first) if experiment else []
+        curves = [_read_curve(client, run, metric) for run in runs]
+    return max(curves, key=lambda curve: (curve.is_trained, len(curve.values)), default=None)
+
+
+def _read_curve(client: MlflowClient, run: Run, metric: str) -> EpochCurve:
+    run_id, tags = run.info.run_id, run.data.tags
+    epochs = {point.step: int(point.value) for point in _history(client, run, _EPOCH)}
+    values = {epochs[point.step]: point.value for point in _history(client, run, f"validation/{metric}") if point.step in epochs}
+    return EpochCurve(
+        run_id=run_id,
+        values=tuple(values.get(epoch) for epoch in range(1, max(epochs.values(), default=0) + 1)),
+        is_trained=run.info.status == "FINISHED" or IS_TRAINED in tags,
+        error=tags.get(NON_FINITE, ""),
+        parent=tags.get(PARENT, ""),
+        status=run.info.status,
+    )
+
+
+def _history(client: MlflowClient, run: Run, name: str) -> list[Metric]:
+    return list(client.get_metric_history(run.info.run_id, name)) if name in run.data.metrics else []

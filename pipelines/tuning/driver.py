@@ -1,0 +1,354 @@
+"""The driver of a search: decides jobs, has them placed, reads what they reached from MLflow, and trains the winner to the end.
+
+It keeps nothing: after a kill, the same command decides the same jobs again, and finds the results of those that are done in MLflow, by the
+identity of their trainings. So it goes on where it was, and so does a search with more trials.
+"""
+
+import json
+import logging
+import os
+import time
+from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import asdict
+from math import isnan
+from typing import Any
+
+from pipelines import tracking
+from pipelines.config import Config
+from pipelines.config.tuning import budget_seconds
+from pipelines.data.versions.folds import open_fold
+from pipelines.data.versions.versions import Version
+from pipelines.errors import ConfigError, LockstepError, TrackingError
+from pipelines.launch.checks import check_training
+from pipelines.launch.cluster import RayOutput, cluster, job_tags
+from pipelines.launch.initial_weights import add_digest
+from pipelines.runtime.progress import Progress, is_json
+from pipelines.tasks.bind import build_task
+from pipelines.tracking.cross_validation_run import PARENT
+from pipelines.tracking.search_run import RUNG, TRIAL, EpochCurve, SearchRun, open_search, read_curve
+from pipelines.train.checkpoint.run_directory import STOP, RunDirectory
+from pipelines.tuning.placement import Answer, TrialTask, count_places, run_tasks, trains_in_process
+from pipelines.tuning.proposals import proposer
+from pipelines.tuning.search import (
+    DONE,
+    WAIT,
+    NoJob,
+    Params,
+    SearchPlan,
+    TrialJob,
+    TrialScore,
+    best_trial,
+    next_job,
+    rung_epochs,
+    total_epochs,
+)
+from pipelines.tuning.search_result import FreshSeeds, SearchResult, TrialResult, describe_params, describe_search, fresh_seeds
+from pipelines.tuning.space import check_search, config_values, parse_trial
+from pipelines.tuning.winner_file import winner_path, write_winner
+
+log = logging.getLogger(__name__)
+
+TRIALS = "trials.json"
+"""Artifact of a search's run: a row for each trial."""
+JOB, FINAL = "job", "final"
+"""Kinds of tasks."""
+SEED = "seed"
+"""Tag of a training of the winner with a fresh seed."""
+
+
+def run_search(config: Config, origin: str = "", output: str = "", ray_output: RayOutput | None = None) -> SearchResult:
+    """Search the settings of `tune.space`, and train the winner to the end, and with fresh seeds. The winner's config is written to
+    `output`, by default beside `origin`, the file of this one; without either, nowhere.
+
+    A trial is an ordinary training, which any search, or a command by hand, may have begun: only what is not in MLflow is trained. When
+    a signal interrupts it, trials under way save, the run becomes KILLED, and SystemExit is raised with 128 + the signal's number; the same
+    call goes on. Raises ConfigError before anything starts, what `train` does, and LockstepError with the first error if all trials fail.
+    """
+    check_search(config, origin)
+    path = winner_path(origin, output) if origin else None
+    version = open_fold(config)
+    check_training(config, version)
+    metric, direction = choose_metric(config, version)
+    progress = Progress()
+    with nullcontext(ray_output) if ray_output else cluster(_cluster_settings(config)):
+        with tracking.tracked_run(lambda: open_search(config, version, job_tags())) as run:
+            most = min(count_places(config), config.tune.parallel)
+            word = "resumes" if run.is_resumed else "starts"
+            progress.say(f"run {run.run_id} {word}: {config.tune.trials} trials, {most} at a time, by {direction} of validation {metric}")
+            run.wait_for_trials()
+            search = SearchState(config, version, run, metric, _plan(config, direction), progress)
+            run_tasks(config, version, search.next_task, search.take, most, lambda: _ask_to_stop(run, config))
+            result = search.result(str(path or ""))
+            if path is not None:
+                write_winner(origin, path, result.best.params, _remarks(result))
+            run.end_trials()
+            _log_result(run, result)
+    lines = describe_search(result)
+    lines += [f"written   {path}"] if path else []
+    lines.append(f"run {run.run_id} of experiment {config.experiment} in {config.tracking.uri}\nmodel {result.model}")
+    progress.say("\n".join(lines), "result", **result.values(), params=result.best.params, score=result.best.score)
+    return result
+
+
+def choose_metric(config: Config, version: Version) -> tuple[str, Any]:
+    """The metric that compares trials, and whether `min` or `max` is better. Raises ConfigError if the task does not have it, or if there
+    are no rows to validate."""
+    task, name = build_task(config.task, version.manifest), config.tune.metric
+    if not version.rows("validation"):
+        raise ConfigError(f"split validation of {version.root} has no rows, by which trials are compared; give dataset.split one")
+    try:
+        return task.choose_monitor(name or config.train.monitor)
+    except ConfigError as error:
+        raise ConfigError(str(error).replace("train.monitor is", "tune.metric is", 1)) from error
+
+
+class SearchState:
+    """The state of a search in this process, all of which follows from its plan and from MLflow."""
+
+    def __init__(self, config: Config, version: Version, run: SearchRun, metric: str, plan: SearchPlan, progress: Progress) -> None:
+        self.config, self.version, self.run, self.metric, self.plan = config, version, run, metric, plan
+        self._progress, self._propose = progress, proposer(config.tune, plan)
+        self._values = config_values(_replace_monitor(config, version, metric))
+        self._deadline = time.monotonic() + (budget_seconds(config.tune.budget) or float("inf"))
+        self.jobs: list[TrialJob] = []
+        self._scores: dict[int, TrialScore] = {}
+        self._curves: dict[int, EpochCurve] = {}
+        self._errors: dict[int, str] = {}
+        self._epochs_before: dict[int, int] = {}
+        """By trial, its epochs in MLflow when this command first asked."""
+        self._final: FinalTrainings | None = None
+
+    def next_task(self) -> TrialTask | NoJob:
+        """The next training: the jobs of the search, and once all are done, its winner. Raises LockstepError if all have failed."""
+        if self._final is None:
+            task = self._next_job_task()
+            if task is not DONE or len(self._scores) < len(self.jobs):
+                return WAIT if task is DONE else task
+            self._final = FinalTrainings(self, self.winner())
+        return self._final.next_task()
+
+    def take(self, key: tuple[str, int], answer: Answer) -> None:
+        """Take the answer of a task. Raises TrackingError if MLflow cannot be used, and LockstepError if the winner cannot be trained."""
+        kind, number = key
+        if self._final is not None and kind == FINAL:
+            self._final.take(number, answer)
+        else:
+            self._take_job(number, answer)
+
+    def _next_job_task(self) -> TrialTask | NoJob:
+        """The next job that must be trained; those whose result is in MLflow are passed."""
+        while True:
+            if self.jobs and time.monotonic() > self._deadline:
+                return DONE
+            job = next_job(self.plan, self._propose, self.jobs, self._scores)
+            if isinstance(job, NoJob):
+                return job
+            self.jobs.append(job)
+            if task := self._task(len(self.jobs) - 1, job):
+                return task
+
+    def _task(self, number: int, job: TrialJob) -> TrialTask | None:
+        """The task of a job; None if its result is there already, or if it can have none."""
+        try:
+            config = self.trial_config(job.params)
+            curve = read_curve(config, self.version, self.metric)
+        except ConfigError as error:
+            self._fail(number, str(error))
+            return None
+        if curve:
+            self._curves[job.trial] = curve
+        self._epochs_before.setdefault(job.trial, len(curve.values) if curve else 0)
+        if self._note_result(number, job, curve):
+            return None
+        tags = {PARENT: self.run.run_id, TRIAL: str(job.trial)}
+        return TrialTask((JOB, number), config.model_dump(mode="json", by_alias=True), job.epochs, tags)
+
+    def _take_job(self, number: int, answer: Answer) -> None:
+        """Take the answer of a job's task: what it reached is read from MLflow."""
+        job = self.jobs[number]
+        if answer.kind == "TrackingError":
+            raise TrackingError(answer.error)
+        curve = read_curve(self.trial_config(job.params), self.version, self.metric)
+        if curve:
+            self._curves[job.trial] = curve
+        if self._note_result(number, job, curve):
+            if curve and curve.parent == self.run.run_id:
+                self.run.client.set_tag(curve.run_id, RUNG, str(job.rung))
+        else:
+            self._fail(number, answer.error or f"its training was stopped before epoch {job.epochs}; run the same command again")
+
+    def trial_config(self, params: Params) -> Config:
+        """The config of a trial. Raises ConfigError for values that do not go together."""
+        return add_digest(parse_trial(self._values, params))
+
+    def _note_result(self, number: int, job: TrialJob, curve: EpochCurve | None) -> bool:
+        """Note what a job has reached. Returns whether it has reached its epoch, or can never."""
+        if curve is None:
+            return False
+        if len(curve.values) >= job.epochs or curve.is_trained:
+            self._scores[number] = TrialScore(best_value(curve.values[: job.epochs], self.plan.direction))
+            self._tell(job, self._scores[number].value)
+            return True
+        if curve.error:
+            self._fail(number, curve.error)
+        return bool(curve.error)
+
+    def _fail(self, number: int, error: str) -> None:
+        job = self.jobs[number]
+        self._scores[number], self._errors[job.trial] = TrialScore(None), error
+        log.warning("trial %d has failed, and counts as the worst: %s", job.trial, error.partition("\n")[0])
+        self._tell(job, None)
+
+    def _tell(self, job: TrialJob, value: float | None) -> None:
+        begun = max(earlier.trial for earlier in self.jobs)
+        best = best_trial(self.plan, self.jobs, self._scores) if len(self._scores) == len(self.jobs) else None
+        line = f"{begun} of {self.plan.trials} trials, {total_epochs(self.jobs)} epochs"
+        line += f", best {self.metric} {best.values[-1]:.4g} of trial {best.number}" if best else ""
+        if is_json():
+            fields = {"trial": job.trial, "epochs": job.epochs, "rung": job.rung, "score": value, "params": job.params}
+            self._progress.say(line, "trial", **fields)
+        else:
+            self._progress.show(begun, self.plan.trials, line)
+
+    def winner(self) -> TrialResult:
+        """The best trial. Raises LockstepError with the first error if all have failed."""
+        best = best_trial(self.plan, self.jobs, self._scores)
+        if best is None:
+            first = next(iter(self._errors.values()), f"{self.metric} is not defined in any epoch")
+            raise LockstepError(f"all {len({job.trial for job in self.jobs})} trials of the search have failed; the first: {first}")
+        return self._trial_result(best.number)
+
+    def result(self, output: str) -> SearchResult:
+        """The result of the search, once all answers are taken."""
+        assert self._final is not None, "the winner was trained last"
+        trials = tuple(self._trial_result(number) for number in sorted({job.trial for job in self.jobs}))
+        trained = sum(max(0, trial.epochs - self._epochs_before.get(trial.number, 0)) for trial in trials)
+        return SearchResult(
+            run_id=self.run.run_id,
+            metric=self.metric,
+            direction=self.plan.direction,
+            rungs=self.plan.rungs,
+            trials=trials,
+            jobs=tuple(self.jobs),
+            winner=self._final.winner.number,
+            epochs=total_epochs(self.jobs),
+            epochs_trained=trained,
+            full_grid=len(trials) * self.plan.rungs[-1],
+            model=self._final.model,
+            output=output,
+            fresh=self._final.fresh,
+        )
+
+    def _trial_result(self, number: int) -> TrialResult:
+        job, curve = next(job for job in reversed(self.jobs) if job.trial == number), self._curves.get(number)
+        values = curve.values[: job.epochs] if curve else ()
+        error = self._errors.get(number, "")
+        score = None if error else best_value(values, self.plan.direction)
+        is_linked = curve is not None and curve.parent != self.run.run_id
+        return TrialResult(number, job.params, curve.run_id if curve else "", job.rung, len(values), values, score, is_linked, error)
+
+
+def best_value(values: tuple[float | None, ...], direction: str) -> float | None:
+    """The best of the values that are numbers; None if there is none."""
+    numbers = [value for value in values if value is not None and not isnan(value)]
+    return (max(numbers) if direction == "max" else min(numbers)) if numbers else None
+
+
+def _plan(config: Config, direction: Any) -> SearchPlan:
+    settings, epochs = config.tune, config.train.epochs
+    asha = settings.scheduler
+    return SearchPlan(
+        trials=settings.trials,
+        rungs=rung_epochs(epochs, asha.min_epochs, asha.reduction) if asha.kind == "asha" else (epochs,),
+        reduction=asha.reduction,
+        parallel=settings.parallel,
+        direction=direction,
+        budget_epochs=settings.budget if isinstance(settings.budget, int) else None,
+    )
+
+
+def _replace_monitor(config: Config, version: Version, metric: str) -> Config:
+    """The config whose best epochs are those by the metric; as it is, where they are anyway."""
+    usual, _ = build_task(config.task, version.manifest).choose_monitor(config.train.monitor)
+    return config if usual == metric else config.model_copy(update={"train": config.train.model_copy(update={"monitor": metric})})
+
+
+def _cluster_settings(config: Config) -> Any:
+    """Settings of `train` by which a Ray of our own has processes that wait: one for each trial."""
+    if not trains_in_process(config.train):
+        return config.train
+    waiting = max(1, min(config.tune.parallel, (os.cpu_count() or 1) // config.train.cpus_per_worker))
+    return config.train.model_copy(update={"workers": waiting})
+
+
+def _ask_to_stop(run: SearchRun, config: Config) -> None:
+    for folder in run.live_folders(config):
+        RunDirectory(folder).put(STOP, b"", durable=False)
+
+
+class FinalTrainings:
+    """The winner's training to the end, and trainings of its settings with fresh seeds."""
+
+    def __init__(self, search: "SearchState", winner: TrialResult) -> None:
+        self.winner, self._search = winner, search
+        config, count = search.trial_config(winner.params), search.config.tune.final_seeds
+        self._configs = [config, *(replace_seed(config, config.train.seed + place) for place in range(1, count + 1))]
+        self._results: dict[int, Mapping[str, Any]] = {}
+        for number, trained in enumerate(self._configs):
+            if (finished := tracking.find_finished_training(trained, search.version)) is not None:
+                self._results[number] = json.loads(finished[1])
+        self._waiting = [number for number in range(len(self._configs)) if number not in self._results]
+
+    def next_task(self) -> TrialTask | NoJob:
+        if not self._waiting:
+            return DONE
+        number = self._waiting.pop(0)
+        config = self._configs[number]
+        role = {SEED: str(config.train.seed)} if number else {TRIAL: str(self.winner.number)}
+        tags = {PARENT: self._search.run.run_id, **role}
+        return TrialTask((FINAL, number), config.model_dump(mode="json", by_alias=True), None, tags)
+
+    def take(self, number: int, answer: Answer) -> None:
+        """Take the answer of a training. Raises LockstepError if it has failed."""
+        if answer.error:
+            raise LockstepError(f"the winner, trial {self.winner.number}, could not be trained to the end: {answer.error}")
+        self._results[number] = answer.result
+
+    @property
+    def model(self) -> str:
+        """URI of the winner's model."""
+        return str(self._results[0]["model"])
+
+    @property
+    def fresh(self) -> FreshSeeds:
+        """The figures of the fresh seeds."""
+        results = [(str(self._results[number]["run_id"]), self._results[number]["metrics"]) for number in range(1, len(self._configs))]
+        return fresh_seeds(self._search.metric, self._search.plan.direction, self.winner.score, results)
+
+
+def replace_seed(config: Config, seed: int) -> Config:
+    return config.model_copy(update={"train": config.train.model_copy(update={"seed": seed})})
+
+
+def _log_result(run: SearchRun, result: SearchResult) -> None:
+    """Log the search's figures and its table of trials."""
+    rows = [asdict(trial) for trial in result.trials]
+    run.file(TRIALS, json.dumps(rows, indent=1).encode())
+    run.file("search.json", json.dumps({**result.values(), "jobs": [asdict(job) for job in result.jobs]}, indent=1).encode())
+    fresh = result.fresh
+    metrics = {"search/best_score": result.best.score, "search/epochs": float(result.epochs), "search/saved_share": result.saved_share}
+    metrics |= {"search/epochs_trained": float(result.epochs_trained), "search/optimism": fresh.optimism}
+    summaries = {f"{split}/{result.metric}": values for split, values in (("validation", fresh.validation), ("test", fresh.test)) if values}
+    metrics |= {f"{name}_mean": sum(values) / len(values) for name, values in summaries.items()}
+    run.log_metrics({name: value for name, value in metrics.items() if value is not None})
+    run.tag({"best.trial": str(result.winner), "best.run_id": result.best.run_id, "best.params": describe_params(result.best.params)})
+    run.describe("\n".join(["```", *describe_search(result), "```"]))
+
+
+def _remarks(result: SearchResult) -> list[str]:
+    best = result.best
+    return [
+        f"Trial {best.number} of {len(result.trials)} of the search {result.run_id}: {describe_params(best.params)}.",
+        *(f"{line[0].upper()}{line[1:]}." for line in describe_search(result)[-2:] if result.fresh.validation),
+    ]

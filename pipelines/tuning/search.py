@@ -1,0 +1,184 @@
+"""Decides what a search tries next: a pure function of its plan and of results, whichever came first.
+
+A search is a list of jobs. A job trains one trial up to an epoch. Job j is decided from the results of the jobs before it but the last
+`parallel` - 1, in the order of their numbers: results that come early wait for their turn. So the list is the same on any number of
+machines, after any kill, and however long each job takes; only `parallel`, which is a setting, decides how much it has seen.
+
+Asynchronous successive halving (ASHA, Li et al. 2020): of the trials that have completed a rung, the best share of 1 / `reduction` that
+has not gone on goes on to the next rung; where none is left to go on, a new trial begins. Where no trial is left to begin, the jobs under
+way are seen one after another, and the search ends when none of them leads further. A trial that has failed counts as the worst.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from math import inf, isnan
+from typing import Any, Literal
+
+DIGITS = 4
+"""Significant digits of scores that are compared: workers add up in an order that depends on their number, unless the strategy is exact."""
+Params = dict[str, Any]
+"""Values by the dotted names of settings."""
+
+
+class NoJob(Enum):
+    """Why there is no job."""
+
+    WAIT = "a result is awaited"
+    DONE = "the search is over"
+
+
+WAIT, DONE = NoJob.WAIT, NoJob.DONE
+
+
+@dataclass(frozen=True)
+class TrialJob:
+    """Trains a trial up to an epoch."""
+
+    trial: int
+    """Counted from 1, in the order of proposals."""
+    params: Params
+    epochs: int
+    """Epochs that the trial has at its end, of those of the whole training."""
+    rung: int
+    """Counted from 0."""
+
+
+@dataclass(frozen=True)
+class TrialScore:
+    """The result of a job."""
+
+    value: float | None
+    """Best value of the metric until the job's epoch; None if the trial has failed, or the metric is not defined."""
+
+
+@dataclass(frozen=True)
+class SearchPlan:
+    """All that decides a search, besides results."""
+
+    trials: int
+    rungs: tuple[int, ...]
+    """Epochs of each rung, the whole training's last."""
+    reduction: int = 3
+    parallel: int = 4
+    direction: Literal["min", "max"] = "max"
+    budget_epochs: int | None = None
+    """Epochs of all jobs together, after which no further job is begun."""
+
+
+@dataclass(frozen=True)
+class SeenTrial:
+    """A trial with those of its results that a decision may see."""
+
+    number: int
+    params: Params
+    values: tuple[float | None, ...] = ()
+    """By rung."""
+
+    @property
+    def rungs(self) -> int:
+        """Number of completed rungs."""
+        return len(self.values)
+
+
+Propose = Callable[[int, Sequence[SeenTrial]], Params | None]
+"""Proposes the parameters of the trial with this number, given those before it as far as they are seen; None if there are no others."""
+
+
+def rung_epochs(epochs: int, min_epochs: int, reduction: int) -> tuple[int, ...]:
+    """Epochs of each rung: `min_epochs`, and `reduction` times as many at each further one, until those of the whole training."""
+    rungs = [min(min_epochs, epochs)]
+    while rungs[-1] < epochs:
+        rungs.append(min(rungs[-1] * reduction, epochs))
+    return tuple(rungs)
+
+
+def next_job(plan: SearchPlan, propose: Propose, jobs: Sequence[TrialJob], results: Mapping[int, TrialScore]) -> TrialJob | NoJob:
+    """The job after `jobs`, given the results of some of them by their index.
+
+    Pure if `propose` is. Returns WAIT if it follows from a result that is not there yet.
+    """
+    visible = max(0, len(jobs) - plan.parallel + 1)
+    if not all(index in results for index in range(visible)):
+        return WAIT
+    if job := _promotion(plan, jobs, results, visible):
+        return _affordable(plan, jobs, job)
+    if job := _new_trial(plan, propose, jobs, results, visible):
+        return _affordable(plan, jobs, job)
+    for further in range(visible + 1, len(jobs) + 1):  # no trial is left to begin: results are seen one by one
+        if further - 1 not in results:
+            return WAIT
+        if job := _promotion(plan, jobs, results, further):
+            return _affordable(plan, jobs, job)
+    if job := _last_promotion(plan, jobs, results):
+        return job
+    return DONE
+
+
+def visible_trials(jobs: Sequence[TrialJob], results: Mapping[int, TrialScore], visible: int) -> list[SeenTrial]:
+    """All trials of the jobs, in order of their numbers, with the results of the first `visible` jobs."""
+    values: dict[int, list[float | None]] = {}
+    for index, job in enumerate(jobs):
+        trial_values = values.setdefault(job.trial, [])
+        if index < visible:
+            trial_values.append(results[index].value)
+    params = {job.trial: job.params for job in reversed(jobs)}
+    return [SeenTrial(number, params[number], tuple(values[number])) for number in sorted(values)]
+
+
+def rank(value: float | None, direction: Literal["min", "max"]) -> float:
+    """A number by which scores are sorted, the best one least: the value with DIGITS significant digits."""
+    if value is None or isnan(value):
+        return inf
+    rounded = float(f"{value:.{DIGITS}g}")
+    return -rounded if direction == "max" else rounded
+
+
+def best_trial(plan: SearchPlan, jobs: Sequence[TrialJob], results: Mapping[int, TrialScore]) -> SeenTrial | None:
+    """The best of the trials that came furthest, the first of equal ones; None if all have failed."""
+    trials = [trial for trial in visible_trials(jobs, results, len(jobs)) if trial.values and rank(trial.values[-1], plan.direction) < inf]
+    return min(trials, key=lambda trial: (-trial.rungs, rank(trial.values[-1], plan.direction), trial.number), default=None)
+
+
+def total_epochs(jobs: Sequence[TrialJob]) -> int:
+    """Epochs that the jobs train together, each trial's once."""
+    reached: dict[int, int] = {}
+    for job in jobs:
+        reached[job.trial] = max(job.epochs, reached.get(job.trial, 0))
+    return sum(reached.values())
+
+
+def _promotion(plan: SearchPlan, jobs: Sequence[TrialJob], results: Mapping[int, TrialScore], visible: int) -> TrialJob | None:
+    """The next trial that goes on, from the highest rung down; None if there is none."""
+    trials, reached = visible_trials(jobs, results, visible), {job.trial: job.rung for job in jobs}
+    for rung in reversed(range(len(plan.rungs) - 1)):
+        completed = [trial for trial in trials if trial.rungs > rung]
+        ranked = sorted(completed, key=lambda trial: (rank(trial.values[rung], plan.direction), trial.number))
+        for trial in ranked[: len(completed) // plan.reduction]:
+            if reached[trial.number] == rung and rank(trial.values[rung], plan.direction) < inf:
+                return TrialJob(trial.number, trial.params, plan.rungs[rung + 1], rung + 1)
+    return None
+
+
+def _new_trial(
+    plan: SearchPlan, propose: Propose, jobs: Sequence[TrialJob], results: Mapping[int, TrialScore], visible: int
+) -> TrialJob | None:
+    number = max((job.trial for job in jobs), default=0) + 1
+    if number > plan.trials:
+        return None
+    params = propose(number, visible_trials(jobs, results, visible))
+    return None if params is None else TrialJob(number, params, plan.rungs[0], 0)
+
+
+def _last_promotion(plan: SearchPlan, jobs: Sequence[TrialJob], results: Mapping[int, TrialScore]) -> TrialJob | None:
+    """The best trial goes on if none has completed the last rung; None if one has, or if all have failed."""
+    best = best_trial(plan, jobs, results)
+    if best is None or best.rungs == len(plan.rungs):
+        return None
+    return TrialJob(best.number, best.params, plan.rungs[best.rungs], best.rungs)
+
+
+def _affordable(plan: SearchPlan, jobs: Sequence[TrialJob], job: TrialJob) -> TrialJob | NoJob:
+    if plan.budget_epochs is not None and total_epochs([*jobs, job]) > plan.budget_epochs:
+        return DONE
+    return job

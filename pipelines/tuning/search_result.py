@@ -1,0 +1,151 @@
+"""The result of a search: its trials, what each reached by epoch, what was saved, and how the winner does with fresh seeds."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from statistics import fmean, stdev
+from typing import Any, Literal
+
+from pipelines.runtime.notebook_html import html_summary
+from pipelines.tuning.search import Params, TrialJob
+
+_MOST_LINES = 10
+"""Trials in the table on the terminal, the best first."""
+
+
+@dataclass(frozen=True)
+class TrialResult:
+    """A trial of a search."""
+
+    number: int
+    params: Params
+    run_id: str
+    """Its training in MLflow; empty if it has failed before one began."""
+    rung: int
+    """The last rung that it was sent to, counted from 0."""
+    epochs: int
+    """Epochs that the search knows of it."""
+    values: tuple[float | None, ...]
+    """The metric after each of these epochs; None where it is not defined."""
+    score: float | None
+    """The best of them; None if the trial has failed."""
+    is_linked: bool
+    """Whether its training was begun by hand, or by another search."""
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class FreshSeeds:
+    """The winner's settings, trained with seeds that the search has not seen, and tested once each."""
+
+    run_ids: tuple[str, ...]
+    validation: tuple[float, ...]
+    """The metric of each, on the validation split."""
+    test: tuple[float, ...]
+    """The same on the test split; empty without one."""
+    optimism: float | None
+    """How much better the search's best score is than the mean of `validation`: it is the best of many."""
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """A search that has ended."""
+
+    run_id: str
+    metric: str
+    direction: Literal["min", "max"]
+    rungs: tuple[int, ...]
+    """Epochs of each rung."""
+    trials: tuple[TrialResult, ...]
+    jobs: tuple[TrialJob, ...]
+    """The search's decisions in their order."""
+    winner: int
+    """Number of the best trial."""
+    epochs: int
+    """Epochs of all trials together, of which `epochs_trained` were trained by this command."""
+    epochs_trained: int
+    full_grid: int
+    """Epochs if every trial were trained to the end."""
+    model: str
+    """URI of the winner's model."""
+    output: str
+    """The winner's config; empty if none was written."""
+    fresh: FreshSeeds
+
+    @property
+    def best(self) -> TrialResult:
+        return next(trial for trial in self.trials if trial.number == self.winner)
+
+    @property
+    def saved_share(self) -> float:
+        """Share of the epochs of the full grid that the search did without."""
+        return 1 - self.epochs / self.full_grid
+
+    def values(self) -> dict[str, Any]:
+        """As JSON values, besides the trials."""
+        return {**{name: value for name, value in asdict(self).items() if name not in ("trials", "jobs")}, "saved_share": self.saved_share}
+
+    def _repr_html_(self) -> str:
+        table = {name: str(value) for name, value in self.best.params.items()}
+        return html_summary("search", table, (f"trial {self.winner} of {len(self.trials)}: {self.metric} {self.best.score:.4g}",))
+
+
+def rank_trials(result: SearchResult) -> list[TrialResult]:
+    """The trials, those that came furthest first, and of these the best first."""
+    sign = -1 if result.direction == "max" else 1
+    return sorted(result.trials, key=lambda trial: (trial.score is None, -trial.rung, sign * (trial.score or 0.0), trial.number))
+
+
+def describe_search(result: SearchResult) -> list[str]:
+    """The lines of the text: a table of the best trials, the winner's figures, and what the search has saved."""
+    ranked = rank_trials(result)
+    rows = [
+        (str(trial.number), str(trial.epochs), "failed" if trial.score is None else f"{trial.score:.4g}", describe_params(trial.params))
+        for trial in ranked[:_MOST_LINES]
+    ]
+    header = ("trial", "epochs", result.metric)
+    widths = [max(len(row[column]) for row in (header, *rows)) for column in range(3)]
+    lines = ["  ".join(text.rjust(width) for text, width in zip(header, widths, strict=True)) + "  settings"]
+    lines += ["  ".join([*(text.rjust(width) for text, width in zip(row, widths, strict=False)), row[3]]) for row in rows]
+    if len(ranked) > _MOST_LINES:
+        lines.append(f"and {len(ranked) - _MOST_LINES} more, in trials.json of the run")
+    lines.append(
+        f"{result.epochs} epochs instead of {result.full_grid}: {result.saved_share:.0%} saved; {result.epochs_trained} were trained now"
+    )
+    return [*lines, *_describe_fresh(result)]
+
+
+def describe_params(params: Params) -> str:
+    """`lr 0.002, hidden [64]`: without the names of sections, where these differ."""
+    short = {name: name.rpartition(".")[2] for name in params}
+    is_unique = len(set(short.values())) == len(short)
+    return ", ".join(f"{short[name] if is_unique else name} {value}" for name, value in params.items())
+
+
+def _describe_fresh(result: SearchResult) -> list[str]:
+    fresh = result.fresh
+    if not fresh.validation:
+        return []
+    seeds = f"{len(fresh.validation)} fresh seed{'s' if len(fresh.validation) > 1 else ''}"
+    parts = [f"validation {result.metric} {describe_values(fresh.validation)}"]
+    parts += [f"test {result.metric} {describe_values(fresh.test)}"] if fresh.test else []
+    lines = [f"winner, with {seeds}: {', '.join(parts)}"]
+    if fresh.optimism is not None:
+        lines.append(
+            f"the search's own best of {result.best.score:.4g} is better than that by {fresh.optimism:.2g}: it is the best of many"
+        )
+    return lines
+
+
+def describe_values(values: Sequence[float]) -> str:
+    return f"{fmean(values):.4g}" + (f" ± {stdev(values):.1g}" if len(values) > 1 else "")
+
+
+def fresh_seeds(
+    metric: str, direction: Literal["min", "max"], score: float | None, results: Sequence[tuple[str, Mapping[str, float]]]
+) -> FreshSeeds:
+    """The figures of trainings with fresh seeds, given the run and the metrics of each, beside the search's best score."""
+    validation = tuple(metrics[f"validation/{metric}"] for _, metrics in results if f"validation/{metric}" in metrics)
+    test = tuple(metrics[f"test/{metric}"] for _, metrics in results if f"test/{metric}" in metrics)
+    gain = None if score is None or not validation else score - fmean(validation)
+    optimism = gain if gain is None or direction == "max" else -gain
+    return FreshSeeds(tuple(run_id for run_id, _ in results), validation, test, optimism)

@@ -1,0 +1,97 @@
+"""The settings that a search varies: checks them before anything starts, and makes the config of a trial."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pipelines.config import Config
+from pipelines.config.dataset.dataset import FoldSplit
+from pipelines.config.load import parse_with_overrides
+from pipelines.config.tasks.functions import task_settings
+from pipelines.config.train.base import PLACEMENT
+from pipelines.config.tuning import Dimension, budget_seconds
+from pipelines.errors import ConfigError
+from pipelines.tuning.proposals import grid_values
+from pipelines.tuning.search import Params
+
+_REFUSED = {
+    "train.epochs": "decides how far all trials are trained; set train.epochs itself",
+    "train.max_steps": "decides how far all trials are trained; set train.max_steps itself",
+    "train.seed": "would choose luck; the winner is trained with tune.final_seeds fresh ones",
+    "train.fold": "names the rows of a trial; set train.fold itself",
+    "train.monitor": "is what trials are compared by; set tune.metric",
+}
+"""Settings that make no trial, and why."""
+
+
+def check_search(config: Config, origin: str = "") -> None:
+    """Raise ConfigError, with a line for each fault, if a setting of `tune.space` does not exist or refuses a value that it may take, or
+    if the search could not end with a trial. `origin` is the file that messages name.
+
+    Of a range, its ends are tried, beside the config's own values of all other settings.
+    """
+    settings, prefix = config.tune, f"{origin}: " if origin else ""
+    faults = [*_faults_of_plan(config), *_faults_of_space(config)]
+    if isinstance(config.dataset.split, FoldSplit) and config.train.fold is None:
+        faults.append("train.fold is not set, but dataset.split has folds; set it, as to 1: trials are compared on one fold")
+    if not settings.space:
+        faults = ["tune.space is empty; name settings and their values, such as {train.lr: {log: [1e-4, 1e-1]}}"]
+    if faults:
+        raise ConfigError("\n".join(f"{prefix}{fault}" for fault in faults))
+
+
+def _faults_of_plan(config: Config) -> Iterator[str]:
+    settings, epochs, least = config.tune, config.train.epochs, config.tune.scheduler.min_epochs
+    if isinstance(settings.budget, int) and settings.budget < epochs:
+        yield f"tune.budget is {settings.budget} epochs, and a trial has {epochs}; raise it, or lower train.epochs"
+    if (seconds := budget_seconds(settings.budget)) is not None and seconds < 1:
+        yield f"tune.budget is {settings.budget}, in which no trial can be trained; give it at least 1s"
+    if settings.scheduler.kind == "asha" and least > epochs:
+        yield f"tune.scheduler.min_epochs is {least}, and a trial has {epochs} epochs; lower it, or raise train.epochs"
+    endless = [name for name, dimension in settings.space.items() if not grid_values(dimension)]
+    if settings.proposer == "grid" and endless:
+        names = ", ".join(endless)
+        yield f"tune.proposer is grid, but {names} has a range without steps; give it a choice or int, or set tune.proposer to tpe"
+
+
+def _faults_of_space(config: Config) -> Iterator[str]:
+    values = config_values(config)
+    for name, dimension in config.tune.space.items():
+        section, _, inner = name.partition(".")
+        setting = inner.partition(".")[0]
+        if section not in ("task", "train") or not inner:
+            yield f"tune.space: {name} is no setting of task or train, which alone decide a trial; write it such as train.lr"
+        elif name in _REFUSED:
+            yield f"tune.space: {name} {_REFUSED[name]}"
+        elif section == "train" and setting in PLACEMENT:
+            yield f"tune.space: {name} decides where a training runs, and not its model; remove it"
+        else:
+            yield from _faults_of_values(config, values, name, dimension)
+
+
+def _faults_of_values(config: Config, values: dict[str, Any], name: str, dimension: Dimension) -> Iterator[str]:
+    """The first fault of a setting's values, in the words of the setting."""
+    for value in dimension.choice if dimension.choice is not None else dimension.bounds or ():
+        try:
+            parse_trial(values, {name: value})
+        except ConfigError as error:
+            yield from (f"tune.space: {line.removeprefix('--').removeprefix('a trial: ')}" for line in str(error).splitlines())
+            return
+
+
+def config_values(config: Config) -> dict[str, Any]:
+    """The config as its file has it, without `tune`, and without defaults of `train` that follow from `task`, which a trial may change."""
+    values = config.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude={"tune"})
+    task, train = values.get("task", {}), values.get("train", {})
+    defaults = task_settings(task).defaults_for_training(task)
+    values["train"] = {name: value for name, value in train.items() if name not in defaults or value != defaults[name]}
+    return values
+
+
+def parse_trial(values: dict[str, Any], params: Params) -> Config:
+    """The config of a trial: plain values, in which parameters stand in place of settings. Raises ConfigError."""
+    copied = {name: dict(section) if isinstance(section, dict) else section for name, section in values.items()}
+    return parse_with_overrides(_deep_copy(copied), params, "a trial")
+
+
+def _deep_copy(value: Any) -> Any:
+    return {name: _deep_copy(inner) for name, inner in value.items()} if isinstance(value, Mapping) else value

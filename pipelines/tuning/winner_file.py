@@ -1,0 +1,83 @@
+"""Writes the winner of a search as a YAML file: that of the search with other values in `task` and `train`, and without `tune`.
+
+Comments, and what the file takes from the environment, stay as they are. The first line carries a checksum of the rest, by which a file
+that nobody has edited since may be written anew.
+"""
+
+from collections.abc import Mapping
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from pipelines.errors import ConfigError
+from pipelines.runtime import atomic
+from pipelines.tuning.search import Params
+
+_MARK = "# Written by lockstep tune, checksum "
+_WIDTH = 140
+_CHECKSUM = 16
+
+
+def winner_path(origin: str, output: str) -> Path:
+    """The file to write: `output`, or by default NAME_tuned.yaml beside NAME.yaml. Raises ConfigError if there is one that a search has not
+    written, or that was edited since."""
+    path = Path(output) if output else Path(origin).with_name(f"{Path(origin).stem}_tuned.yaml")
+    if path.suffix not in (".yaml", ".yml"):
+        raise ConfigError(f"--output is {path}, and a config is a file that ends in .yaml; rename it")
+    if path.exists() and not _is_untouched(path):
+        raise ConfigError(f"{path} exists, and is no file that a search has written and nobody has edited; choose another by --output")
+    return path
+
+
+def write_winner(origin: str, path: Path, params: Params, remarks: list[str]) -> None:
+    """Write the config in the file `origin` with these parameters, under `remarks`. Raises OSError."""
+    text = replace_settings(Path(origin).read_text(encoding="utf-8"), params)
+    content = "".join(f"# {remark}\n" for remark in remarks) + text
+    atomic.write_file(path, f"{_MARK}{_checksum(content)}\n{content}".encode())
+
+
+def replace_settings(text: str, params: Params) -> str:
+    """The YAML of a config in which parameters stand in place of settings of `task` and `train`, and which has no `tune`."""
+    root = yaml.compose(text, yaml.SafeLoader)
+    assert isinstance(root, yaml.MappingNode), "a config that was read is a mapping"
+    values = yaml.safe_load(text)
+    sections = {section: _apply_params(values.get(section), section, params) for section in ("task", "train")}
+    places = {key.value: (key.start_mark.index, value.end_mark.index) for key, value in root.value}
+    blocks = {section: _dump({section: content}) for section, content in sections.items() if content != values.get(section)}
+    for section in sorted({*blocks, "tune"} & places.keys(), key=lambda name: -places[name][0]):
+        start, end = places[section]
+        block = blocks.get(section, "")
+        text = text[:start] + block + text[end:].removeprefix("\n")
+    return text.rstrip("\n") + "\n" + "".join(block for section, block in blocks.items() if section not in places)
+
+
+def _apply_params(section: Any, name: str, params: Params) -> Any:
+    """The plain values of a section, in which a name alone is short for its kind."""
+    section_params = {key.removeprefix(f"{name}."): value for key, value in params.items() if key.startswith(f"{name}.")}
+    if not section_params:
+        return section
+    content: dict[str, Any] = {"kind": section} if isinstance(section, str) else dict(section or {})
+    for key, value in section_params.items():
+        *outer, last = key.split(".")
+        inner = content
+        for part in outer:
+            subsection = inner.get(part, {})
+            inner[part] = {"kind": subsection} if isinstance(subsection, str) else dict(subsection)
+            inner = inner[part]
+        inner[last] = value
+    return content
+
+
+def _dump(values: Mapping[str, Any]) -> str:
+    return str(yaml.safe_dump(dict(values), default_flow_style=None, sort_keys=False, allow_unicode=True, width=_WIDTH))
+
+
+def _is_untouched(path: Path) -> bool:
+    first_line, _, content = path.read_text(encoding="utf-8", errors="replace").partition("\n")
+    return first_line == f"{_MARK}{_checksum(content)}"
+
+
+def _checksum(text: str) -> str:
+    return sha256(text.encode()).hexdigest()[:_CHECKSUM]

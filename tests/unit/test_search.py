@@ -1,0 +1,388 @@
+"""A search decides the same jobs whatever is done first; its settings are checked before anything starts. No Ray, and no MLflow."""
+
+import math
+import random
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from pipelines.config import Config, load, parse
+from pipelines.config.reading import read_yaml_file
+from pipelines.config.tuning import Dimension, Tune, budget_seconds
+from pipelines.errors import ConfigError
+from pipelines.tuning.proposals import proposer
+from pipelines.tuning.search import DONE, WAIT, SearchPlan, TrialJob, TrialScore, best_trial, next_job, rank, rung_epochs, total_epochs
+from pipelines.tuning.search_result import SearchResult, TrialResult, describe_search, fresh_seeds, rank_trials
+from pipelines.tuning.space import check_search, config_values, parse_trial
+from pipelines.tuning.winner_file import replace_settings, winner_path, write_winner
+
+CONF = Path(__file__).parents[2] / "conf"
+SPACE: dict[str, Any] = {
+    "train.lr": {"log": [1e-4, 1e-1]},
+    "task.dropout": {"uniform": [0, 0.6]},
+    "task.hidden": {"choice": [[64], [256, 128]]},
+    "task.layers": {"int": [1, 4]},
+}
+SETTINGS = Tune(space=SPACE)
+PLAN = SearchPlan(trials=30, rungs=(1, 3, 8))
+Quality = Callable[[TrialJob], float | None]
+
+
+def quality(job: TrialJob) -> float:
+    """A score that depends on the parameters, and grows with epochs."""
+    distance = (math.log10(job.params["train.lr"]) + 2.5) ** 2 + 4 * (job.params["task.dropout"] - 0.3) ** 2
+    return 0.9 - 0.02 * distance - 0.1 / (job.epochs + job.params["task.layers"])
+
+
+def drive(
+    plan: SearchPlan = PLAN, settings: Tune = SETTINGS, order: int = 0, slots: int = 4, score: Quality = quality
+) -> tuple[list[TrialJob], dict[int, TrialScore]]:
+    """All jobs of a search and their results, where `slots` run at a time, and end in an order of chance."""
+    chance, propose = random.Random(order), proposer(settings, plan)
+    jobs: list[TrialJob] = []
+    results: dict[int, TrialScore] = {}
+    running: list[int] = []
+    while True:
+        decision = next_job(plan, propose, jobs, results) if len(running) < slots else WAIT
+        if isinstance(decision, TrialJob):
+            jobs.append(decision)
+            running.append(len(jobs) - 1)
+            continue
+        if decision is DONE and not running:
+            return jobs, results
+        assert running, "a search that waits has something to wait for"
+        index = running.pop(chance.randrange(len(running)))
+        results[index] = TrialScore(score(jobs[index]))
+
+
+ALONE = drive(slots=1)
+
+
+@pytest.mark.parametrize("slots", [1, 2, 3, 9])
+@pytest.mark.parametrize("order", [1, 2, 3])
+def test_the_jobs_do_not_depend_on_what_is_done_first(slots: int, order: int) -> None:
+    assert drive(order=order, slots=slots) == ALONE
+
+
+def test_no_more_trials_are_under_way_than_the_setting_says() -> None:
+    propose = proposer(SETTINGS, PLAN)
+    jobs: list[TrialJob] = []
+    while isinstance(job := next_job(PLAN, propose, jobs, {}), TrialJob):
+        jobs.append(job)
+    assert (len(jobs), job) == (PLAN.parallel, WAIT)
+
+
+@pytest.mark.parametrize("proposing", ["tpe", "random"])
+def test_more_trials_begin_with_the_same_ones(proposing: str) -> None:
+    settings = Tune(space=SPACE, proposer=proposing)
+    fewer, _ = drive(settings=settings)
+    more, _ = drive(SearchPlan(trials=40, rungs=PLAN.rungs), settings, order=5)
+    first, second = ({job.trial: job.params for job in jobs} for jobs in (fewer, more))
+    assert len(second) == 40
+    assert {number: second[number] for number in first} == first
+    begun_last = next(place for place, job in enumerate(fewer) if job.trial == 30)
+    assert more[: begun_last + 1] == fewer[: begun_last + 1], "and go on in the same order until there are no more of the fewer"
+
+
+def test_every_trial_is_proposed_once_and_goes_through_the_rungs_in_turn() -> None:
+    jobs, results = ALONE
+    assert [job.trial for job in jobs if job.rung == 0] == list(range(1, 31))
+    for number in range(1, 31):
+        trial_jobs = [job for job in jobs if job.trial == number]
+        assert [job.rung for job in trial_jobs] == list(range(len(trial_jobs)))
+        assert [job.epochs for job in trial_jobs] == list(PLAN.rungs[: len(trial_jobs)])
+        assert len({repr(job.params) for job in trial_jobs}) == 1
+    assert results.keys() == set(range(len(jobs)))
+
+
+def test_asha_saves_more_than_half_of_the_epochs_and_one_trial_comes_to_the_end() -> None:
+    jobs, results = ALONE
+    assert total_epochs(jobs) < 0.4 * 30 * 8
+    best = best_trial(PLAN, jobs, results)
+    assert best is not None and best.rungs == 3
+    full = [quality(TrialJob(job.trial, job.params, 8, 2)) for job in jobs if job.rung == 0]
+    assert (best.values[-1] or 0.0) >= sorted(full)[-3], "and it is among the best three of all"
+
+
+def test_results_that_come_early_wait_for_their_turn() -> None:
+    propose = proposer(SETTINGS, PLAN)
+    jobs = ALONE[0][:4]
+    late = {1: TrialScore(0.5), 2: TrialScore(0.6), 3: TrialScore(0.7)}
+    assert next_job(PLAN, propose, jobs, late) is WAIT
+    assert next_job(PLAN, propose, jobs, {0: TrialScore(0.4), **late}) == next_job(PLAN, propose, jobs, {0: TrialScore(0.4)})
+
+
+def test_of_equal_trials_the_first_goes_on() -> None:
+    jobs, results = drive(SearchPlan(trials=9, rungs=(1, 3, 9), parallel=1), score=lambda job: 0.5)
+    assert [job.trial for job in jobs if job.rung == 1] == [1, 2, 3]
+    assert [job.trial for job in jobs if job.rung == 2] == [1]
+    assert best_trial(PLAN, jobs, results).number == 1  # type: ignore[union-attr]
+
+
+def test_scores_are_compared_with_four_digits() -> None:
+    assert rank(0.92961, "max") == rank(0.92963, "max") < rank(0.92952, "max")
+    assert rank(123_440.0, "min") == rank(123_390.0, "min") < rank(123_460.0, "min")
+    assert rank(None, "max") == rank(math.nan, "min") == math.inf > rank(-1e9, "max")
+
+    def nearly(job: TrialJob) -> float:
+        return quality(job) * (1 + 1e-7)
+
+    assert drive(score=nearly)[0] == ALONE[0], "rounding of sums over workers decides nothing"
+
+
+def test_lower_may_be_better() -> None:
+    low = SearchPlan(trials=30, rungs=PLAN.rungs, direction="min")
+    assert drive(low, score=lambda job: -quality(job))[0] == ALONE[0]
+
+
+def test_a_failed_trial_counts_as_the_worst() -> None:
+    def some(job: TrialJob) -> float | None:
+        return None if job.trial % 3 == 0 else quality(job)
+
+    jobs, results = drive(score=some)
+    assert all(job.trial % 3 for job in jobs if job.rung)
+    assert best_trial(PLAN, jobs, results).number % 3  # type: ignore[union-attr]
+    jobs, results = drive(score=lambda job: None)
+    assert (Counter(job.rung for job in jobs), best_trial(PLAN, jobs, results)) == ({0: 30}, None)
+
+
+def test_the_next_best_goes_on_where_the_best_fails_later() -> None:
+    plan = SearchPlan(trials=2, rungs=(1, 3, 8))
+    jobs, results = drive(plan, score=lambda job: None if job.trial == 1 and job.rung else 0.9 - 0.1 * job.trial)
+    assert [(job.trial, job.epochs) for job in jobs] == [(1, 1), (2, 1), (1, 3), (2, 3), (2, 8)]
+    assert best_trial(plan, jobs, results).number == 2  # type: ignore[union-attr]
+
+
+def test_a_budget_of_epochs_ends_the_search_at_the_same_job() -> None:
+    plan = SearchPlan(trials=30, rungs=PLAN.rungs, budget_epochs=25)
+    jobs, _ = drive(plan)
+    assert jobs == ALONE[0][: len(jobs)] and 8 <= total_epochs(jobs) <= 25 < total_epochs(ALONE[0][: len(jobs) + 1])
+    assert drive(plan, order=7, slots=2)[0] == jobs
+
+
+def test_without_a_scheduler_each_trial_is_trained_to_the_end() -> None:
+    jobs, _ = drive(SearchPlan(trials=5, rungs=(8,)))
+    assert [(job.trial, job.epochs) for job in jobs] == [(number, 8) for number in range(1, 6)]
+
+
+def test_a_grid_goes_through_all_combinations_and_ends() -> None:
+    space: dict[str, Any] = {"task.hidden": {"choice": [[8], [16]]}, "task.layers": {"int": [1, 3]}}
+    settings = Tune(space=space, proposer="grid")
+    jobs, _ = drive(SearchPlan(trials=30, rungs=(1,)), settings, score=lambda job: 0.5)
+    assert [tuple(job.params.values()) for job in jobs] == [(hidden, layers) for hidden in ([8], [16]) for layers in (1, 2, 3)]
+
+
+def test_proposals_are_within_their_ranges_and_differ_by_seed() -> None:
+    for seed in (0, 1):
+        jobs, _ = drive(settings=Tune(space=SPACE, seed=seed))
+        for params in (job.params for job in jobs):
+            assert 1e-4 <= params["train.lr"] <= 0.1 and 0 <= params["task.dropout"] <= 0.6
+            assert params["task.hidden"] in ([64], [256, 128]) and params["task.layers"] in (1, 2, 3, 4)
+            assert params["train.lr"] == float(f"{params['train.lr']:.4g}"), "as people write it"
+        assert (jobs == ALONE[0]) == (seed == 0)
+
+
+def test_tpe_learns_and_random_does_not() -> None:
+    late = {kind: [job for job in drive(settings=Tune(space=SPACE, proposer=kind))[0] if job.trial > 15] for kind in ("tpe", "random")}
+    means = {kind: sum(quality(TrialJob(1, job.params, 8, 2)) for job in jobs) / len(jobs) for kind, jobs in late.items()}
+    assert means["tpe"] > means["random"]
+
+
+@pytest.mark.parametrize(
+    ("epochs", "least", "reduction", "rungs"),
+    [(8, 1, 3, (1, 3, 8)), (9, 1, 3, (1, 3, 9)), (1, 1, 3, (1,)), (20, 2, 4, (2, 8, 20)), (3, 5, 2, (3,))],
+)
+def test_rungs_end_with_the_whole_training(epochs: int, least: int, reduction: int, rungs: tuple[int, ...]) -> None:
+    assert rung_epochs(epochs, least, reduction) == rungs
+
+
+LR: dict[str, Any] = {"train.lr": {"log": [1e-3, 1e-1]}}
+
+
+@pytest.mark.parametrize(
+    ("values", "fault", "remedy"),
+    [
+        (
+            {"space": {"train.lr": {"log": [0, 0.1]}}},
+            "only numbers above 0 have a logarithm",
+            {"space": {"train.lr": {"uniform": [0, 0.1]}}},
+        ),
+        (
+            {"space": {"train.lr": {"uniform": [0.2, 0.1]}}},
+            "write the smaller number first",
+            {"space": {"train.lr": {"uniform": [0.1, 0.2]}}},
+        ),
+        ({"space": {"train.lr": {"choice": []}}}, "choice is empty; list the values", {"space": {"train.lr": {"choice": [0.1]}}}),
+        ({"space": {"train.lr": {"choice": [0.1, 0.1]}}}, "has a value twice", {"space": {"train.lr": {"choice": [0.1, 0.2]}}}),
+        (
+            {"space": {"train.lr": {"log": [0.1, 1], "int": [1, 2]}}},
+            "has log and int; give it one of",
+            {"space": {"train.lr": {"int": [1, 2]}}},
+        ),
+        ({"space": {"train.lr": {}}}, "has no kind of range; give it one of", {"space": LR}),
+        ({"space": {"train.lr": {"logarithm": [0.1, 1]}}}, "tune.space.train.lr.logarithm: no such setting", {"space": LR}),
+        ({"budget": "ten"}, "tune.budget: must be a time such as 90s, 10m or 2h", {"budget": "10m"}),
+        ({"budget": "0m"}, "is no time, in which no trial can be trained; give it at least 1s", {"budget": "1s"}),
+        ({"budget": 0}, "tune.budget: must be", {"budget": 1}),
+        ({"trials": 0}, "tune.trials: must be greater than 0", {"trials": 1}),
+        ({"scheduler": "hyperband"}, "tune.scheduler: must be one of asha, none", {"scheduler": "none"}),
+        ({"scheduler": {"kind": "none", "reduction": 4}}, "tune.scheduler.reduction: has no effect", {"scheduler": {"reduction": 4}}),
+    ],
+)
+def test_a_wrong_section_is_one_error_whose_remedy_works(values: dict[str, Any], fault: str, remedy: dict[str, Any]) -> None:
+    raw = read_yaml_file(CONF / "adult.yaml")
+    with pytest.raises(ConfigError) as error:
+        parse({**raw, "tune": values}, "adult")
+    assert fault in str(error.value).replace("'", "") and len(str(error.value).splitlines()) == 1
+    parse({**raw, "tune": remedy}, "adult")
+
+
+@pytest.mark.parametrize(
+    ("space", "fault", "remedy"),
+    [
+        ({}, "tune.space is empty; name settings and their values", {"space": LR}),
+        ({"train.lrr": {"log": [0.1, 1]}}, "tune.space: train.lrr: no such setting; did you mean lr?", {"space": LR}),
+        (
+            {"task.hiden": {"choice": [[8]]}},
+            "task.hiden: no such setting; did you mean hidden?",
+            {"space": {"task.hidden": {"choice": [[8]]}}},
+        ),
+        ({"task.dropout": {"uniform": [0, 2]}}, "must be less than 1 (got 2.0)", {"space": {"task.dropout": {"uniform": [0, 0.9]}}}),
+        ({"task.hidden": {"choice": [[8], ["wide"]]}}, "must be a whole number (got wide)", {"space": {"task.hidden": {"choice": [[8]]}}}),
+        ({"train.global_batch": {"choice": [100]}}, "it must be a multiple of 8", {"space": {"train.global_batch": {"choice": [96]}}}),
+        (
+            {"train.momentum": {"uniform": [0.1, 0.5]}},
+            "tune.space: train.momentum: has no effect while train.optimizer is adamw",
+            {"space": {"train.momentum": {"uniform": [0.1, 0.5]}}, "train.optimizer": "sgd"},
+        ),
+        ({"train.workers": {"int": [1, 2]}}, "train.workers decides where a training runs, and not its model; remove it", {"space": LR}),
+        ({"train.epochs": {"int": [1, 2]}}, "set train.epochs itself", {"space": LR, "train.epochs": 2}),
+        ({"train.max_steps": {"int": [1, 2]}}, "set train.max_steps itself", {"space": LR, "train.max_steps": 2}),
+        ({"train.monitor": {"choice": ["loss"]}}, "set tune.metric", {"space": LR, "tune.metric": "loss"}),
+        ({"train.seed": {"int": [1, 2]}}, "train.seed would choose luck", {"space": LR, "tune.final_seeds": 2}),
+        ({"dataset.path": {"choice": ["a", "b"]}}, "dataset.path is no setting of task or train", {"space": LR}),
+        ({"x": {"int": [1, 8]}}, "x is no setting of task or train", {"space": LR}),
+    ],
+)
+def test_a_space_that_fits_no_training_is_refused_before_anything_starts(space: dict[str, Any], fault: str, remedy: dict[str, Any]) -> None:
+    config = load(CONF / "adult.yaml", {"tune": {"space": space}})
+    with pytest.raises(ConfigError) as error:
+        check_search(config, "adult.yaml")
+    assert fault in str(error.value) and str(error.value).startswith("adult.yaml: ")
+    assert len(str(error.value).splitlines()) == 1
+    other_settings = {name: value for name, value in remedy.items() if name != "space"}
+    check_search(load(CONF / "adult.yaml", {"tune": {"space": remedy["space"]}, **other_settings}))
+
+
+@pytest.mark.parametrize(
+    ("tune", "fault", "remedies"),
+    [
+        ({"budget": 3}, "tune.budget is 3 epochs, and a trial has 20", [{"tune.budget": 20}, {"train.epochs": 3}]),
+        ({"budget": "0.5s"}, "in which no trial can be trained; give it at least 1s", [{"tune.budget": "1s"}]),
+        (
+            {"scheduler": {"min_epochs": 21}},
+            "tune.scheduler.min_epochs is 21, and a trial has 20 epochs",
+            [{"tune.scheduler.min_epochs": 20}, {"train.epochs": 21}],
+        ),
+        (
+            {"proposer": "grid"},
+            "tune.proposer is grid, but train.lr has a range without steps",
+            [{"tune.proposer": "tpe"}, {"tune.space": {"train.lr": {"choice": [0.1, 0.2]}}}],
+        ),
+    ],
+)
+def test_a_search_that_could_not_end_is_refused(tune: dict[str, Any], fault: str, remedies: list[dict[str, Any]]) -> None:
+    wrong = {"tune": {"space": LR, **tune}}
+    with pytest.raises(ConfigError, match=fault):
+        check_search(load(CONF / "adult.yaml", wrong))
+    for remedy in remedies:
+        check_search(load(CONF / "adult.yaml", {**wrong, **remedy}))
+
+
+def test_a_search_over_folds_needs_one_of_them() -> None:
+    folds = {"dataset.split": {"folds": 5}, "tune": {"space": LR}}
+    with pytest.raises(ConfigError, match=r"train\.fold is not set, but dataset\.split has folds; set it, as to 1"):
+        check_search(load(CONF / "adult.yaml", folds))
+    check_search(load(CONF / "adult.yaml", {**folds, "train.fold": 1}))
+
+
+@pytest.mark.parametrize(
+    ("file", "params"),
+    [("adult.yaml", {"train.lr": 0.003, "task.hidden": [64]}), ("adult_trees.yaml", {"task.learning_rate": 0.1, "task.leaves": 7})],
+)
+def test_a_trial_is_the_training_of_the_same_settings_by_hand(file: str, params: dict[str, Any]) -> None:
+    config = load(CONF / file, {"tune": {"trials": 7}})
+    trial, by_hand = parse_trial(config_values(config), params), load(CONF / file, params)
+    assert trial.model_identity == by_hand.model_identity != config.model_identity
+    assert (trial.data_identity, trial.tune) == (by_hand.data_identity, Tune())
+    assert load(CONF / file).model_identity == config.model_identity, "a search is no part of a model"
+
+
+@pytest.mark.parametrize(("budget", "seconds"), [("90s", 90), ("10m", 600), ("1.5 h", 5_400), (40, None), (None, None)])
+def test_a_budget_is_a_time_or_a_number_of_epochs(budget: Any, seconds: float | None) -> None:
+    assert budget_seconds(Tune(budget=budget).budget) == seconds
+
+
+def test_the_winner_s_file_keeps_comments_and_what_comes_from_the_environment(tmp_path: Path) -> None:
+    origin, params = CONF / "adult.yaml", {"train.lr": 0.0031, "train.schedule": "constant", "task.hidden": [64, 32]}
+    text = replace_settings(origin.read_text(), params)
+    assert "${LOCKSTEP_RAW:-data/raw}" in text and "# Nine of ten rows are zero" in text and "tune:" not in text
+    path = winner_path("x/adult.yaml", str(tmp_path / "adult_tuned.yaml"))
+    write_winner(str(origin), path, params, ["Trial 3."])
+    assert load(path).model_identity == load(origin, params).model_identity
+    assert "# Trial 3." in path.read_text()
+    assert winner_path("x/adult.yaml", str(path)) == path, "written again by another search"
+    path.write_text(path.read_text() + "# mine\n")
+    with pytest.raises(ConfigError, match="is no file that a search has written and nobody has edited"):
+        winner_path("x/adult.yaml", str(path))
+    assert winner_path("x/adult.yaml", "") == Path("x/adult_tuned.yaml")
+    with pytest.raises(ConfigError, match=r"ends in \.yaml; rename it"):
+        winner_path("x/adult.yaml", "winner.json")
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("name: a\ntask: tabular\n", {"name": "a", "task": {"kind": "tabular", "hidden": [8]}, "train": {"lr": 0.1}}),
+        (
+            "task: {kind: tabular} # net\ntune: {trials: 3}\nname: a\n",
+            {"task": {"kind": "tabular", "hidden": [8]}, "name": "a", "train": {"lr": 0.1}},
+        ),
+        ("train:\n  lr: 1\n  balance: auto\nname: a", {"train": {"lr": 0.1, "balance": "auto"}, "name": "a", "task": {"hidden": [8]}}),
+    ],
+)
+def test_settings_are_replaced_in_place(before: str, after: dict[str, Any]) -> None:
+    assert yaml.safe_load(replace_settings(before, {"task.hidden": [8], "train.lr": 0.1})) == after
+
+
+def trial_result(number: int, rung: int, score: float | None, **fields: Any) -> TrialResult:
+    values = (score,) * PLAN.rungs[rung]
+    return TrialResult(number, {"train.lr": 0.1 * number}, f"run{number}", rung, len(values), values, score, False, **fields)
+
+
+def search_result(trials: tuple[TrialResult, ...]) -> SearchResult:
+    fresh = fresh_seeds(
+        "auc", "max", 0.91, [("a", {"validation/auc": 0.9, "test/auc": 0.89}), ("b", {"validation/auc": 0.88, "test/auc": 0.87})]
+    )
+    return SearchResult("search", "auc", "max", PLAN.rungs, trials, (), 2, 12, 9, 24, "models:/m", "", fresh)
+
+
+def test_the_result_says_what_was_saved_and_how_much_better_the_search_looks_than_it_is() -> None:
+    result = search_result((trial_result(1, 0, 0.95), trial_result(2, 2, 0.91), trial_result(3, 0, None, error="NaN")))
+    assert [trial.number for trial in rank_trials(result)] == [2, 1, 3], "those that came furthest first"
+    lines = describe_search(result)
+    assert any("12 epochs instead of 24: 50% saved; 9 were trained now" in line for line in lines)
+    assert "validation auc 0.89 ± 0.01, test auc 0.88 ± 0.01" in lines[-2] and "0.91 is better than that by 0.02" in lines[-1]
+    assert result.fresh.optimism == pytest.approx(0.02)
+    assert fresh_seeds("loss", "min", 0.3, [("a", {"validation/loss": 0.35})]).optimism == pytest.approx(0.05)
+    assert fresh_seeds("auc", "max", 0.3, []).optimism is None
+    assert result.best.number == 2 and result.values()["saved_share"] == 0.5
+
+
+def test_a_dimension_in_python_has_one_kind() -> None:
+    assert Dimension(integers=(1, 3)).bounds == (1, 3)
+    assert isinstance(Config.model_fields["tune"].default, Tune)

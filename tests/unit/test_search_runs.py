@@ -1,0 +1,138 @@
+"""What a search reads from MLflow: what trainings have reached, whoever began them, and which of them are still under way. No Ray."""
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mlflow import MlflowClient
+from trainings import open_dataset, training
+
+from pipelines import tracking
+from pipelines.config import Config
+from pipelines.config.tuning import Tune
+from pipelines.data.versions.versions import Version
+from pipelines.errors import ConfigError, TrackingError
+from pipelines.tracking import search_run
+from pipelines.tracking.cross_validation_run import PARENT
+from pipelines.tracking.run_heartbeat import HEARTBEAT
+from pipelines.tracking.search_run import SearchRun, open_search, read_curve
+from pipelines.tuning.driver import best_value, choose_metric
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Config:
+    config = training(tmp_path, rows=640)
+    return config.model_copy(update={"tune": Tune(space={"train.lr": {"log": [1e-3, 1e-1]}})})
+
+
+def begin(config: Config, version: Version, values: list[float | None], status: Any = "SCHEDULED", **tags: str) -> str:
+    """A training whose metric was so after each epoch, of ten steps."""
+    run = tracking.open_training(config, version, {}, tags)
+    for epoch, value in enumerate(values, 1):
+        numbers = {"validation/epoch": float(epoch), **({} if value is None else {"validation/auc": value})}
+        for name, number in numbers.items():
+            run.client.log_metric(run.run_id, name, number, step=10 * epoch)
+    run.end(status)
+    return run.run_id
+
+
+def test_a_training_answers_as_far_as_it_came(config: Config) -> None:
+    version = open_dataset(config)
+    assert read_curve(config, version, "auc") is None
+    run_id = begin(config, version, [0.7, None, 0.8])
+    curve = read_curve(config, version, "auc")
+    assert curve is not None
+    assert (curve.run_id, curve.values, curve.is_trained, curve.parent) == (run_id, (0.7, None, 0.8), False, "")
+    other = config.model_copy(update={"train": config.train.model_copy(update={"lr": 0.02})})
+    assert read_curve(other, version, "auc") is None
+
+
+def test_the_final_point_of_a_finished_training_is_no_epoch(config: Config) -> None:
+    version = open_dataset(config)
+    run_id = begin(config, version, [0.7, 0.9, 0.8], "FINISHED")
+    MlflowClient(config.tracking.uri).log_metric(run_id, "validation/auc", 0.9, step=31)
+    curve = read_curve(config, version, "auc")
+    assert curve is not None and (curve.values, curve.is_trained) == ((0.7, 0.9, 0.8), True)
+
+
+def test_of_several_trainings_the_one_that_came_furthest_answers(config: Config) -> None:
+    version = open_dataset(config)
+    finished = begin(config, version, [0.7, 0.8, 0.9], "FINISHED")
+    begin(config, version, [0.71], "KILLED")
+    curve = read_curve(config, version, "auc")
+    assert curve is not None and curve.run_id == finished
+
+
+def test_tags_of_a_beginning_are_not_those_of_one_who_goes_on(config: Config) -> None:
+    version = open_dataset(config)
+    run_id = begin(config, version, [0.7], "KILLED")
+    run = tracking.open_training(config, version, {}, {PARENT: "a search"})
+    assert run.run_id == run_id and PARENT not in run.client.get_run(run_id).data.tags
+    run.end("FINISHED")
+    new = tracking.open_training(config, version, {}, {PARENT: "a search"})
+    assert new.client.get_run(new.run_id).data.tags[PARENT] == "a search"
+
+
+def test_a_trial_that_another_machine_still_trains_ends_the_wait_with_its_name(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    version = open_dataset(config)
+    search = open_search(config, version, {})
+    run_id = begin(config, version, [0.7], "KILLED", **{PARENT: search.run_id})
+    beat = json.dumps({"time": time.time(), "host": "elsewhere", "process": 7})
+    search.client.set_tag(run_id, HEARTBEAT, beat)
+    monkeypatch.setattr(search_run, "DEAD_SECONDS", 0.0)
+    with pytest.raises(TrackingError, match=f"run {run_id}, a trial of this search, is still trained by process 7 on elsewhere.*; stop it"):
+        search.wait_for_trials()
+    search.client.set_tag(run_id, HEARTBEAT, "")  # stopped
+    search.wait_for_trials()
+
+
+def test_the_same_search_goes_on_in_its_run_and_another_one_does_not(config: Config) -> None:
+    version = open_dataset(config)
+    first = open_search(config, version, {})
+    with pytest.raises(TrackingError, match="already training this search"):
+        open_search_elsewhere(config, version, first)
+    first.end("KILLED")
+    resumed = open_search(config, version, {})
+    assert (resumed.run_id, resumed.is_resumed) == (first.run_id, True)
+    resumed.end("KILLED")
+    more = config.model_copy(update={"tune": config.tune.model_copy(update={"trials": 40})})
+    assert open_search(more, version, {}).run_id != first.run_id
+
+
+def open_search_elsewhere(config: Config, version: Version, search: SearchRun) -> None:
+    """The same command on another machine, as far as the heartbeat tells."""
+    beat = json.dumps({"time": time.time(), "host": "elsewhere", "process": 7})
+    search.client.set_tag(search.run_id, HEARTBEAT, beat)
+    try:
+        open_search(config, version, {})
+    finally:
+        search.client.set_tag(search.run_id, HEARTBEAT, "")
+
+
+def test_trials_that_go_no_further_are_ended(config: Config) -> None:
+    version = open_dataset(config)
+    search = open_search(config, version, {})
+    run_id = begin(config, version, [0.7], "SCHEDULED", **{PARENT: search.run_id})
+    assert search.client.get_run(run_id).info.status == "SCHEDULED"
+    search.end_trials()
+    assert search.client.get_run(run_id).info.status == "KILLED"
+
+
+def test_trials_are_compared_by_a_metric_that_there_is(config: Config, tmp_path: Path) -> None:
+    version = open_dataset(config)
+    assert choose_metric(config, version) == ("auc", "max")
+    by_loss = config.model_copy(update={"tune": config.tune.model_copy(update={"metric": "loss"})})
+    assert choose_metric(by_loss, version) == ("loss", "min")
+    wrong = config.model_copy(update={"tune": config.tune.model_copy(update={"metric": "aucc"})})
+    with pytest.raises(ConfigError, match=r"tune.metric is aucc, but the validation metrics are .*did you mean auc"):
+        choose_metric(wrong, version)
+    few = training(tmp_path / "few", rows=3)
+    with pytest.raises(ConfigError, match=r"split validation of .* has no rows, by which trials are compared; give dataset.split one"):
+        choose_metric(few, open_dataset(few))
+
+
+@pytest.mark.parametrize(("values", "best"), [((0.5, None, 0.7), 0.7), ((None,), None), ((float("nan"), 0.2), 0.2), ((), None)])
+def test_the_best_epoch_is_the_best_number(values: tuple[float | None, ...], best: float | None) -> None:
+    assert best_value(values, "max") == best
