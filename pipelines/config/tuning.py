@@ -1,14 +1,13 @@
 """`tune`: which settings `jobs/tune.py` searches, and how."""
 
-import re
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, PositiveInt, model_validator
 
+from pipelines.config.durations import duration_seconds
 from pipelines.config.effects import OnlyWith
 from pipelines.config.section import Section, Seed, Text, expand_kind
 
-_UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 
 class Dimension(Section):
@@ -66,8 +65,7 @@ def _parse_budget(value: Any) -> Any:
     """A text with a unit of time as seconds; any other value as it is, which the setting's type refuses unless it is a number of epochs."""
     if not isinstance(value, str):
         return value
-    parts = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smhd])\s*", value)
-    if not parts:
+    if duration_seconds(value) is None or not value.strip()[-1].isalpha():
         raise ValueError("must be a time such as 90s, 10m or 2h, or a whole number of epochs of all trials together")
     return value.strip()
 
@@ -80,10 +78,7 @@ def _check_budget(value: str | int | None) -> str | int | None:
 
 def budget_seconds(budget: str | int | None) -> float | None:
     """The seconds of a budget that is a time; None for one of epochs, or for none."""
-    if not isinstance(budget, str):
-        return None
-    number, unit = budget[:-1], budget[-1]
-    return float(number) * _UNITS[unit]
+    return duration_seconds(budget) if isinstance(budget, str) else None
 
 
 class Tune(Section):
