@@ -9,7 +9,6 @@ from pipelines.config.effects import OnlyWith
 from pipelines.config.section import Section, Seed, Text, expand_kind
 
 
-
 class Dimension(Section):
     """The values that one setting may take in a search: one of these four."""
 
