@@ -1,5 +1,6 @@
 """The run of a search, in which its trials are runs; and what trainings have reached by epoch, whoever began them."""
 
+import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -108,7 +109,7 @@ def open_search(config: Config, version: Version, tags: Mapping[str, str]) -> Se
 
 
 def _search_identity(config: Config, version: Version) -> str:
-    settings = config.tune.model_dump_json(by_alias=True)
+    settings = json.dumps(config.tune.model_dump(mode="json", by_alias=True), sort_keys=True)
     return f"{config.model_identity[:16]}-{version.digest[:16]}-{sha256(settings.encode()).hexdigest()[:16]}"
 
 

@@ -74,10 +74,10 @@ TakeAnswer = Callable[[tuple[str, int], Answer], None]
 
 
 def trial_resources(config: Config) -> dict[str, float]:
-    """Resources that the process of a trial needs. A group of workers has resources of its own; its driver needs none."""
+    """Resources that the process of a trial needs. A group of workers has its own; its driver gets a byte, since Ray Tune refuses none."""
     settings = config.train
     if not trains_in_process(settings):
-        return {"CPU": 0}
+        return {"memory": 1}
     return {"CPU": settings.cpus_per_worker, **({"GPU": 1} if _has_gpus(settings) else {})}
 
 

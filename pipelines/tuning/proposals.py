@@ -51,7 +51,7 @@ def _sample(settings: Tune, plan: SearchPlan, number: int, trials: Sequence[Seen
             sampler: Any = optuna.samplers.RandomSampler(seed=seed)
         else:
             sampler = optuna.samplers.TPESampler(n_startup_trials=STARTUP_TRIALS, multivariate=True, constant_liar=True, seed=seed)
-    distributions = {name: _distribution(dimension) for name, dimension in settings.space.items()}
+    distributions = {name: _distribution(settings.space[name]) for name in sorted(settings.space)}  # their order in a file decides nothing
     study = optuna.create_study(sampler=sampler, direction="minimize")
     if settings.proposer == "tpe":
         study.add_trials([_frozen(settings.space, plan, distributions, trial) for trial in trials])

@@ -68,6 +68,10 @@ def test_the_jobs_do_not_depend_on_what_is_done_first(slots: int, order: int) ->
     assert drive(order=order, slots=slots) == ALONE
 
 
+def test_the_order_of_settings_in_a_file_decides_nothing() -> None:
+    assert drive(settings=Tune(space=dict(reversed(SPACE.items())))) == ALONE
+
+
 def test_no_more_trials_are_under_way_than_the_setting_says() -> None:
     propose = proposer(SETTINGS, PLAN)
     jobs: list[TrialJob] = []
