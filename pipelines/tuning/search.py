@@ -5,8 +5,10 @@ A search is a list of jobs. A job trains one trial up to an epoch. Job j is deci
 machines, after any kill, and however long each job takes; only `parallel`, which is a setting, decides how much it has seen.
 
 Asynchronous successive halving (ASHA, Li et al. 2020): of the trials that have completed a rung, the best share of 1 / `reduction` that
-has not gone on goes on to the next rung; where none is left to go on, a new trial begins. Where no trial is left to begin, the jobs under
-way are seen one after another, and the search ends when none of them leads further. A trial that has failed counts as the worst.
+has not gone on goes on to the next rung; where none is left to go on, a new trial begins. Other than in ASHA, no more than that share
+goes on while trials begin: where proposals become better and better, each new one is among the best, and almost all would go on. Where no
+trial is left to begin, the jobs under way are seen one after another, whoever of the best share is left goes on, and the search ends when
+no trial does. A trial that has failed counts as the worst.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -101,14 +103,14 @@ def next_job(plan: SearchPlan, propose: Propose, jobs: Sequence[TrialJob], resul
     visible = max(0, len(jobs) - plan.parallel + 1)
     if not all(index in results for index in range(visible)):
         return WAIT
-    if job := _promotion(plan, jobs, results, visible):
+    if job := _promotion(plan, jobs, results, visible, is_capped=True):
         return _affordable(plan, jobs, job)
     if job := _new_trial(plan, propose, jobs, results, visible):
         return _affordable(plan, jobs, job)
-    for further in range(visible + 1, len(jobs) + 1):  # no trial is left to begin: results are seen one by one
-        if further - 1 not in results:
+    for further in range(visible, len(jobs) + 1):  # no trial is left to begin: results are seen one by one
+        if further and further - 1 not in results:
             return WAIT
-        if job := _promotion(plan, jobs, results, further):
+        if job := _promotion(plan, jobs, results, further, is_capped=False):
             return _affordable(plan, jobs, job)
     if job := _last_promotion(plan, jobs, results):
         return job
@@ -148,13 +150,18 @@ def total_epochs(jobs: Sequence[TrialJob]) -> int:
     return sum(reached.values())
 
 
-def _promotion(plan: SearchPlan, jobs: Sequence[TrialJob], results: Mapping[int, TrialScore], visible: int) -> TrialJob | None:
-    """The next trial that goes on, from the highest rung down; None if there is none."""
+def _promotion(
+    plan: SearchPlan, jobs: Sequence[TrialJob], results: Mapping[int, TrialScore], visible: int, is_capped: bool
+) -> TrialJob | None:
+    """The next trial that goes on, from the highest rung down; None if there is none. If it `is_capped`, no more than a rung's share go."""
     trials, reached = visible_trials(jobs, results, visible), {job.trial: job.rung for job in jobs}
     for rung in reversed(range(len(plan.rungs) - 1)):
         completed = [trial for trial in trials if trial.rungs > rung]
+        most = len(completed) // plan.reduction
+        if is_capped and sum(last > rung for last in reached.values()) >= most:
+            continue
         ranked = sorted(completed, key=lambda trial: (rank(trial.values[rung], plan.direction), trial.number))
-        for trial in ranked[: len(completed) // plan.reduction]:
+        for trial in ranked[:most]:
             if reached[trial.number] == rung and rank(trial.values[rung], plan.direction) < inf:
                 return TrialJob(trial.number, trial.params, plan.rungs[rung + 1], rung + 1)
     return None

@@ -112,6 +112,14 @@ def test_asha_saves_more_than_half_of_the_epochs_and_one_trial_comes_to_the_end(
     assert (best.values[-1] or 0.0) >= sorted(full)[-3], "and it is among the best three of all"
 
 
+def test_better_and_better_trials_do_not_all_go_on() -> None:
+    jobs, results = drive(score=lambda job: 0.5 + 0.01 * job.trial)
+    assert total_epochs(jobs) <= 0.45 * 30 * 8, "the worst case, in which ASHA would train almost the full grid"
+    assert best_trial(PLAN, jobs, results).number == 30  # type: ignore[union-attr]
+    begun_last = next(place for place, job in enumerate(jobs) if job.trial == 30)
+    assert sum(job.rung == 1 for job in jobs[:begun_last]) <= 29 // 3, "one in three, while others begin"
+
+
 def test_results_that_come_early_wait_for_their_turn() -> None:
     propose = proposer(SETTINGS, PLAN)
     jobs = ALONE[0][:4]
