@@ -1,6 +1,7 @@
 """For all tests."""
 
 import json
+import logging
 import os
 import signal
 import sys
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from pipelines.runtime import interrupts
+from pipelines.runtime import interrupts, progress
 from pipelines.spark.java_options import set_java_options
 
 # Machines are shared: an example that takes long is no failure.
@@ -51,6 +52,19 @@ def no_job_goes_on() -> Iterator[None]:
     yield
     interrupts.install(_HANDLERS)
     interrupts._job.__init__()  # type: ignore[misc]
+
+
+@pytest.fixture(autouse=True)
+def no_command_speaks_for_others() -> Iterator[None]:
+    """`--json`, `--quiet` and `--verbose` of a command that a test runs in this process hold until its end, and not for the next test."""
+    forms = [(handler, handler.formatter, getattr(handler, "stream", None)) for handler in logging.getLogger().handlers]
+    yield
+    progress.speak("text")
+    logging.getLogger("pipelines").setLevel(logging.NOTSET)
+    for handler, formatter, stream in forms:
+        handler.setFormatter(formatter)
+        if isinstance(handler, logging.StreamHandler) and stream is not None:
+            handler.stream = stream
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the marks

@@ -99,6 +99,7 @@ def test_a_version_of_each_is_the_same_again(spark: SparkSession, tmp_path: Path
 @pytest.mark.parametrize("write", WRITERS)
 def test_init_drafts_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: Writer) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("LOCKSTEP_HOME", raising=False)
     settings = write(Path("people"), 0, ROWS)
     (path,) = tmp_path.iterdir()
     draft = api.init(path.name, target="left", output="drafted.yaml", rehearse=False)
@@ -146,6 +147,7 @@ def test_the_splits_of_a_dataset_are_a_column(spark: SparkSession, tmp_path: Pat
     read_tables(spark, source(t=table))
     assert spark.table("t").groupBy("part").count().orderBy("part").collect() == [("test", 100), ("train", ROWS)]
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("LOCKSTEP_HOME", raising=False)
     draft = api.init("people", target="left", output="drafted.yaml", rehearse=False)
     assert draft.sections["source"]["tables"] == {
         name: {"format": "huggingface_dataset", "path": f"people/{name}"} for name in ("train", "test")

@@ -78,7 +78,7 @@ def test_p8_two_runs_at_once_make_one_version(tmp_path: Path, uri: str, undistur
     assert parts == content(undisturbed)[1]
     assert {path.name for path in (tmp_path / "data" / manifest.version).iterdir()} == {
         "manifest.json",
-        *(f"{kind}-{manifest.attempt}" for kind in ("data", "quarantine", "rows")),
+        *(f"{kind}-{manifest.attempt}" for kind in ("data", "quarantine", "rows", "keys")),
         *(f"{kind}-{manifest.attempt}.parquet" for kind in ("row_groups", "sources")),
     }
     assert len(parts) > 8

@@ -52,7 +52,7 @@ def test_a_store_that_is_away_is_a_clear_error(config: Config, store: ThreadedMo
     store.stop()
     try:
         with pytest.raises(
-            DatasetError, match=r"people/\w+/manifest.json cannot be read or written: .*; mend that, and run the same command again"
+            DatasetError, match=r"lockstep/people/\w+ cannot be read or written: .*; mend that, and run the same command again"
         ):
             run(config)
     finally:
