@@ -185,19 +185,20 @@ def last_result(output: str) -> dict[str, Any]:
     return next(event for event in events if event["event"] == "result")
 
 
+@pytest.mark.timeout(1800)  # two commands, each of which starts a Ray
 @pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.full)])
 def test_a_killed_search_goes_on_with_the_same_command(number: int, searched: tuple[Config, SearchResult], tmp_path: Path) -> None:
     _, expected = searched
     config = search_config(tmp_path)
     words, environment = command(config, tmp_path), {**os.environ, "LOCKSTEP_HOME": str(tmp_path)}
     with subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
-        wait_until(lambda: count_trials(config) >= 3 or process.poll() is not None, "three trials", 240)
+        wait_until(lambda: count_trials(config) >= 3 or process.poll() is not None, "three trials", 480)
         os.killpg(process.pid, number) if number == signal.SIGTERM else process.kill()
-        process.communicate(timeout=200)
+        process.communicate(timeout=300)
     assert process.returncode == (128 + number if number == signal.SIGTERM else -number)
     if number == signal.SIGTERM:
         assert {run.info.status for run in list_runs(config)} <= {"KILLED", "SCHEDULED", "FINISHED"}, "and each status is true"
-    second = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=280, check=True)
+    second = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=900, check=True)
     result = last_result(second.stdout)
     assert (result["winner"], result["params"], result["score"]) == (expected.winner, expected.best.params, expected.best.score)
     assert result["epochs"] == expected.epochs and result["epochs_trained"] <= expected.epochs - 3
