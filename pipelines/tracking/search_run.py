@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 
@@ -69,12 +69,18 @@ class SearchRun(MlflowRun):
                 )
             time.sleep(_POLL_SECONDS)
 
-    def end_trials(self) -> None:
-        """Correct the status of trials whose process was ended, and of those that go no further, which were stopped early."""
+    def end_trials(self, failed_run_ids: Collection[str]) -> None:
+        """Set the status of trials that go no further, which were stopped early, also where their process was killed meanwhile. Those that
+        failed stay so."""
         with mlflow_errors(self.uri):
             for run in self.trial_runs("attributes.status != 'FINISHED'"):
-                if run.info.status in ("RUNNING", "SCHEDULED") and not is_alive(run.data.tags):
+                if run.info.run_id not in failed_run_ids and not is_alive(run.data.tags):
                     self.client.set_terminated(run.info.run_id, "KILLED", run.info.end_time or None)
+
+    def tag_trial(self, run_id: str, rung: int) -> None:
+        """Record to which rung a trial was trained."""
+        with mlflow_errors(self.uri):
+            self.client.set_tag(run_id, RUNG, str(rung))
 
     def live_folders(self, config: Config) -> list[str]:
         """The folders of the trainings under way, by which they are asked to save and stop."""

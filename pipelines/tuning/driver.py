@@ -26,7 +26,7 @@ from pipelines.launch.initial_weights import add_digest
 from pipelines.runtime.progress import Progress, is_json
 from pipelines.tasks.bind import build_task
 from pipelines.tracking.cross_validation_run import PARENT
-from pipelines.tracking.search_run import RUNG, TRIAL, EpochCurve, SearchRun, open_search, read_curve
+from pipelines.tracking.search_run import TRIAL, EpochCurve, SearchRun, open_search, read_curve
 from pipelines.train.checkpoint.run_directory import STOP, RunDirectory
 from pipelines.tuning.placement import Answer, TrialTask, count_places, run_tasks, trains_in_process
 from pipelines.tuning.proposals import proposer
@@ -82,7 +82,7 @@ def run_search(config: Config, origin: str = "", output: str = "", ray_output: R
             result = search.result(str(path or ""))
             if path is not None:
                 write_winner(origin, path, result.best.params, _remarks(result))
-            run.end_trials()
+            run.end_trials({trial.run_id for trial in result.trials if trial.error})
             _log_result(run, result)
     lines = describe_search(result)
     lines += [f"written   {path}"] if path else []
@@ -172,10 +172,7 @@ class SearchState:
         curve = read_curve(self.trial_config(job.params), self.version, self.metric)
         if curve:
             self._curves[job.trial] = curve
-        if self._note_result(number, job, curve):
-            if curve and curve.parent == self.run.run_id:
-                self.run.client.set_tag(curve.run_id, RUNG, str(job.rung))
-        else:
+        if not self._note_result(number, job, curve):
             self._fail(number, answer.error or f"its training was stopped before epoch {job.epochs}; run the same command again")
 
     def trial_config(self, params: Params) -> Config:
@@ -188,6 +185,8 @@ class SearchState:
             return False
         if len(curve.values) >= job.epochs or curve.is_trained:
             self._scores[number] = TrialScore(best_value(curve.values[: job.epochs], self.plan.direction))
+            if curve.parent == self.run.run_id:
+                self.run.tag_trial(curve.run_id, job.rung)
             self._tell(job, self._scores[number].value)
             return True
         if curve.error:

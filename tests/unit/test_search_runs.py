@@ -116,7 +116,9 @@ def test_trials_that_go_no_further_are_ended(config: Config) -> None:
     search = open_search(config, version, {})
     run_id = begin(config, version, [0.7], "SCHEDULED", **{PARENT: search.run_id})
     assert search.client.get_run(run_id).info.status == "SCHEDULED"
-    search.end_trials()
+    search.end_trials({run_id})
+    assert search.client.get_run(run_id).info.status == "SCHEDULED", "unless it has failed"
+    search.end_trials(set())
     assert search.client.get_run(run_id).info.status == "KILLED"
 
 
