@@ -16,6 +16,7 @@ from pipelines.config.source.table_settings import ddl_faults
 from pipelines.config.tasks.task import TASKS
 from pipelines.config.train.strategy import STRATEGIES
 from pipelines.config.train.train import Train
+from pipelines.config.tuning import Tune
 from pipelines.errors import ConfigError
 
 PIPELINE = """
@@ -494,7 +495,7 @@ def test_a_flag_may_name_a_setting_of_a_section_that_the_file_gives_by_its_kind(
 
 def test_every_section_with_a_short_form_may_have_flags() -> None:
     """A path ends with the name of the field, in whichever section it is; `parse` reads the kind of a task."""
-    classes = [Train, *TASKS.by_name.values(), *STRATEGIES.by_name.values()]
+    classes = [Train, Tune, *TASKS.by_name.values(), *STRATEGIES.by_name.values()]
     short = {
         name
         for settings in classes

@@ -67,6 +67,8 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "train.step_epochs": ({"train.step_epochs": 3}, {"train.schedule": "step"}),
     "train.lr_gamma": ({"train.lr_gamma": 0.5, "train.epochs": 11}, {"train.schedule": "step"}),
     "train.sync_batch_norm": ({"train.sync_batch_norm": True}, {"task.batch_norm": True}),
+    "tune.scheduler.min_epochs": ({"tune.scheduler": {"kind": "none", "min_epochs": 2}}, {"tune.scheduler.kind": "asha"}),
+    "tune.scheduler.reduction": ({"tune.scheduler": {"kind": "none", "reduction": 2}}, {"tune.scheduler.kind": "asha"}),
     "task.batch_norm": ({"task.batch_norm": True, "task.hidden": []}, {"task.hidden": [64, 32]}),
     "task.dropout": ({"task.dropout": 0.1, "task.hidden": []}, {"task.hidden": [64, 32]}),
     "task.embedding": ({"task.embedding": 8}, {"dataset.features.x": "vocabulary"}),
