@@ -313,11 +313,10 @@ def plan(
     `model` is a name such as llama3-8b, or a shape such as `layers=32,width=4096,…`. `layout` is the only one to estimate, such as
     `replicate=1,shard=8`. `rows` are those to train on in all, by default those of the dataset version times the epochs. `deadline` is a
     time such as 4h, and `budget` an amount in the currency of the prices. Raises ConfigError if something is unknown or nothing fits."""
-    from pipelines.planner.plan import make_plan, parse_request
+    from pipelines.planner.plan import PlanRequest, make_plan
 
-    options = {"microbatch": microbatch, "accumulation": accumulation, "global_batch": global_batch, "rows": rows, "budget": budget}
-    request = parse_request(hardware, model, layout, deadline, options, home() / "conf" / "hardware")
-    return make_plan(request, config)
+    folder = home() / "conf" / "hardware"
+    return make_plan(PlanRequest(hardware, model, layout, microbatch, accumulation, global_batch, rows, deadline, budget, folder), config)
 
 
 @restored_signals("pipelines.lifecycle.clean.cleaning")

@@ -28,7 +28,8 @@ from pipelines.config import Config, from_command_line
 from pipelines.config.dataset.dataset import FoldSplit
 from pipelines.config.load import home
 from pipelines.runtime import atomic
-from pipelines.tracking.cross_validation_run import CROSS_VALIDATION, PARENT
+from pipelines.tracking.cross_validation_run import CROSS_VALIDATION
+from pipelines.tracking.parent_run import PARENT
 from pipelines.tracking.tracked_run import KIND
 
 ROOT = Path(__file__).parents[2]

@@ -70,8 +70,8 @@ def _parse_budget(value: Any) -> Any:
 
 
 def _check_budget(value: str | int | None) -> str | int | None:
-    if isinstance(value, str) and not budget_seconds(value):
-        raise ValueError("is no time, in which no trial can be trained; give it at least 1s")
+    if isinstance(value, str) and (budget_seconds(value) or 0) < 1:
+        raise ValueError(f"is {value}, in which no trial can be trained; give it at least 1s")
     return value
 
 

@@ -4,20 +4,17 @@ describe."""
 from functools import partial
 
 from pipelines.config import Config
-from pipelines.config.plugins import import_class
 from pipelines.costs.layers import model_costs
 from pipelines.costs.operators import count_pass
-from pipelines.data.features.encoding import placeholder_encoders
 from pipelines.data.loader import Loader, Order
 from pipelines.data.versions.versions import Version, include_passthrough
 from pipelines.errors import ConfigError
 from pipelines.planning.model_costs import ModelCosts
 from pipelines.tasks.base import Batch, Task
-from pipelines.tasks.bind import build_task, task_data
+from pipelines.tasks.bind import build_task, placeholder_task
 
 ROWS = 4
 """Of the pass that is counted: batch norm needs two, and costs per row do not depend on them."""
-_FP32_BYTES = 4
 
 
 def config_costs(config: Config, version: Version | None = None) -> ModelCosts:
@@ -27,8 +24,8 @@ def config_costs(config: Config, version: Version | None = None) -> ModelCosts:
     Raises ConfigError for a model that has no parameters to train by gradients, that needs a version's rows or columns to be counted, or
     that does not fit them."""
     build = partial(_build_task, config, version)
-    counted = count_pass(build, ROWS, "fp32", partial(_first_rows, version, build()) if version else None)
-    costs = model_costs(config.name, counted, _FP32_BYTES)
+    counted = count_pass(build, ROWS, partial(_first_rows, version, build()) if version else None)
+    costs = model_costs(config.name, counted)
     if not costs.parameters:
         raise ConfigError(
             f"task {config.task.kind} of {config.name} has no parameters that gradients train, and a plan is of steps that do; give a "
@@ -38,17 +35,12 @@ def config_costs(config: Config, version: Version | None = None) -> ModelCosts:
 
 
 def _build_task(config: Config, version: Version | None) -> Task:
-    if version is not None:
-        return build_task(config.task, version.manifest)
-    weights = config.task.class_weights
-    classes = len(weights) if isinstance(weights, tuple) and weights else 3
-    encoders = placeholder_encoders(config.dataset, classes, is_largest=True)
-    if encoders is None:
+    task = build_task(config.task, version.manifest) if version else placeholder_task(config, is_largest=True)
+    if task is None:
         raise ConfigError(
             f"the columns of {config.name} depend on its rows, and there is no dataset version; make it with jobs/etl.py first"
         )
-    task_class = import_class(config.task.implementation, Task, "a task")  # type: ignore[type-abstract]
-    return task_class(config.task, task_data(encoders))
+    return task
 
 
 def _first_rows(version: Version, task: Task, rows: int) -> Batch:

@@ -32,12 +32,16 @@ class _Section:
     """Of the block; -1 before the first, and the number of blocks after them."""
 
 
-def model_costs(name: str, counted: CountedPass, number_bytes: int) -> ModelCosts:
-    """Costs per row of the model of a counted pass, whose activations had numbers of `number_bytes`. Equal blocks are one layer."""
+_FP32_BYTES, _COST_BYTES = 4, 2
+"""Bytes of a number of a counted pass, and of one in `ModelCosts`, which has those of half precision."""
+
+
+def model_costs(name: str, counted: CountedPass) -> ModelCosts:
+    """Costs per row of the model of a counted pass. Equal blocks are one layer."""
     task, model, recorded = counted.task, counted.model, counted.recorded
     plans = _plans_by_module(model, task.parallel_plan(model))
     divisible, blocks = task.divisible_tokens(model), task.blocks(model)
-    scale = 2 / number_bytes / recorded.rows
+    scale = _COST_BYTES / _FP32_BYTES / recorded.rows
     parameters = _parameters_by_block(model, recorded, blocks)
     layers = [_layer(section, recorded, plans, parameters.get(section.number, 0), scale) for section in _sections(recorded)]
     return ModelCosts(
@@ -175,12 +179,9 @@ def _activations(section: _Section, recorded: RecordedPass, expensive: Sequence[
     kept_sizes = {number: size for number, (block, size) in recorded.kept_tensors.items() if block == section.number}
     none = float(sum(kept_sizes.values()))
     expensive_outputs = {number: size for operator in expensive for number, size in operator.outputs.items()}
-    around = {
-        **{number: size for operator in expensive for number, size in operator.inputs.items() if number in kept_sizes},
-        **expensive_outputs,
-    }
+    around = {number for operator in expensive for number in (*operator.inputs, *operator.outputs)}
     inputs = recorded.block_inputs.get(section.number, 0.0)
-    compiled = min(none, inputs + sum(size for number, size in around.items() if number in kept_sizes))
+    compiled = min(none, inputs + sum(size for number, size in kept_sizes.items() if number in around))
     if section.role != "block" or not recorded.block_inputs:
         return Activations(*(scale * value for value in (none, compiled, none, none, none)))
     products = float(sum(expensive_outputs.values()))

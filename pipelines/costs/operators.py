@@ -4,7 +4,7 @@ A pass on fake tensors needs neither memory nor time for values. A model whose c
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -77,14 +77,14 @@ class CountedPass:
     model: nn.Module
 
 
-def count_pass(build: Callable[[], Task], rows: int, precision: str, read_rows: Callable[[int], Batch] | None = None) -> CountedPass:
-    """Record a training pass of `rows` rows by the task that `build` makes, on fake tensors. `read_rows` reads that many rows for a model
-    whose control flow depends on values. Raises ConfigError if there are none."""
+def count_pass(build: Callable[[], Task], rows: int, read_rows: Callable[[int], Batch] | None = None) -> CountedPass:
+    """Record a training pass in fp32 of `rows` rows by the task that `build` makes, on fake tensors. `read_rows` reads that many rows for
+    a model whose control flow depends on values. Raises ConfigError if there are none."""
     try:
         with fake_tensors():
             task = build()
             model = task.model().train()
-            return CountedPass(record(task, model, zero_rows(task, rows), precision), task, model)
+            return CountedPass(record(task, model, zero_rows(task, rows)), task, model)
     except (*NEEDS_VALUES, NotImplementedError) as error:
         if read_rows is None:
             reason = str(error).splitlines()[0][:200]
@@ -94,7 +94,7 @@ def count_pass(build: Callable[[], Task], rows: int, precision: str, read_rows: 
             ) from error
     task = build()  # another one, since a task may keep tensors that it has computed
     model = task.model().train()
-    return CountedPass(record(task, model, read_rows(rows), precision), task, model)
+    return CountedPass(record(task, model, read_rows(rows)), task, model)
 
 
 def zero_rows(task: Task, rows: int) -> Batch:
@@ -104,14 +104,10 @@ def zero_rows(task: Task, rows: int) -> Batch:
     return {**batch, ROW_KEYS: torch.zeros(rows, dtype=torch.int64)} if task.draws else batch
 
 
-def record(task: Task, model: nn.Module, batch: Batch, precision: str) -> RecordedPass:
-    """Record the forward pass and the loss of a batch, in the precision of `train.precision`."""
+def record(task: Task, model: nn.Module, batch: Batch) -> RecordedPass:
+    """Record the forward pass and the loss of a batch."""
     recorder = _Recorder(row_count(batch), model, task.blocks(model))
-    dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(precision)
-    with ExitStack() as stack:
-        stack.enter_context(recorder.watch_modules())
-        stack.enter_context(torch.autocast("cpu", dtype) if dtype else nullcontext())
-        stack.enter_context(recorder)
+    with recorder.watch_modules(), recorder:
         loss, _ = task.loss(model, batch)
     recorder.note_kept(loss)
     return recorder.recorded

@@ -30,7 +30,8 @@ from pipelines.runtime.progress import Progress
 from pipelines.runtime.weights import from_bytes, model_digest
 from pipelines.serving import model as serve
 from pipelines.tasks.metrics.table import missing_reasons, numbers_only
-from pipelines.tracking.cross_validation_run import FOLD, PARENT, file_metrics
+from pipelines.tracking.cross_validation_run import FOLD, file_metrics
+from pipelines.tracking.parent_run import PARENT
 from pipelines.train.checkpoint.checkpoint_record import newest_step
 from pipelines.train.checkpoint.run_directory import WEIGHTS, RunDirectory
 from pipelines.train.run_context import left_out_rows, total_steps

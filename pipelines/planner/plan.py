@@ -1,6 +1,6 @@
 """Plans the training of a config, or of a transformer that no config trains: candidates on the hardware that is named, or one layout."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
@@ -10,7 +10,7 @@ from pipelines.config.durations import duration_seconds
 from pipelines.costs.config_costs import config_costs
 from pipelines.data.versions.folds import open_fold
 from pipelines.data.versions.versions import Version
-from pipelines.errors import ConfigError, DatasetError
+from pipelines.errors import ConfigError, CorruptError, DatasetError
 from pipelines.planning.candidates import BestPlan, PlanCandidate, TrainingJob, choose_plans, evaluate, find_candidates
 from pipelines.planning.hardware import Cluster, parse_clusters
 from pipelines.planning.layouts import ParallelLayout, check_layout, parse_layout
@@ -25,7 +25,7 @@ _UNKNOWN_STEPS = 100_000
 
 @dataclass(frozen=True)
 class PlanRequest:
-    """The options of a plan, beside the config; numbers that are not given are 0."""
+    """The options of a plan, beside the config; texts that are not given are empty, and numbers 0."""
 
     hardware: str
     """Clusters, such as `h200x8,a100x64`."""
@@ -38,8 +38,10 @@ class PlanRequest:
     global_batch: int = 0
     rows: float = 0
     """Rows to train on in all; by default those of the dataset version, times the epochs."""
-    deadline_hours: float = inf
-    budget: float = inf
+    deadline: str = ""
+    """A time, such as 4h."""
+    budget: float = 0
+    """In the currency of the prices."""
     folder: Path | None = None
     """Of data sheets besides those of the package."""
 
@@ -58,39 +60,16 @@ class TrainingPlan:
     """Whether it is known how many rows are trained on, and so hours and costs."""
 
 
-def parse_request(
-    hardware: str, model: str, layout: str, deadline: str, numbers: Mapping[str, float], folder: Path | None = None
-) -> PlanRequest:
-    """The options of a plan as texts and numbers; an empty text or a 0 is not given. Raises ConfigError for a deadline that is no time, and
-    for a number below 0."""
-    seconds = duration_seconds(deadline)
-    if deadline and not seconds:
-        raise ConfigError(f"deadline is {deadline!r}, which is no time; give one such as 90m, 4h or 2d")
-    for name, number in numbers.items():
-        if number < 0:
-            raise ConfigError(f"{name} is {number:g}, which is below 0; give a number above 0, or leave it out")
-    return PlanRequest(
-        hardware,
-        model,
-        layout,
-        microbatch=int(numbers.get("microbatch", 0)),
-        accumulation=int(numbers.get("accumulation", 0)),
-        global_batch=int(numbers.get("global_batch", 0)),
-        rows=numbers.get("rows", 0.0),
-        deadline_hours=seconds / 3600 if seconds else inf,
-        budget=numbers.get("budget", 0.0) or inf,
-        folder=folder,
-    )
-
-
 def make_plan(request: PlanRequest, config: Config | None = None) -> TrainingPlan:
     """Plan the training of `config`, or of `request.model`. Raises ConfigError for hardware, a model or a layout that is unknown or does
-    not fit, and if no candidate fits; it says then which comes nearest."""
+    not fit, for an option out of its range, and if no candidate fits; it says then which comes nearest."""
+    _check_request(request)
     clusters = parse_clusters(request.hardware, request.folder)
     if config is None and not request.model:
         raise ConfigError("there is neither a config nor --model; give CONF.yaml, or a model such as llama3-8b")
     layout = _parse_request_layout(request, config)
     job, notes, has_rows = _job(request, config, layout)
+    notes += _hardware_notes(clusters)
     if layout is not None:
         candidates = [_evaluate_layout(job, cluster, layout) for cluster in clusters]
         return TrainingPlan(job, sorted(candidates, key=lambda candidate: candidate.step.step_seconds), (), config, notes, has_rows)
@@ -98,15 +77,41 @@ def make_plan(request: PlanRequest, config: Config | None = None) -> TrainingPla
     return TrainingPlan(job, candidates, choose_plans(job, candidates), config, notes, has_rows)
 
 
+def _check_request(request: PlanRequest) -> None:
+    if request.deadline and not duration_seconds(request.deadline):
+        raise ConfigError(f"deadline is {request.deadline!r}, which is no time; give one such as 90m, 4h or 2d")
+    for name in ("microbatch", "accumulation", "global_batch", "rows", "budget"):
+        if (number := getattr(request, name)) < 0:
+            raise ConfigError(f"{name} is {number:g}, which is below 0; give a number above 0, or leave it out")
+
+
 def _parse_request_layout(request: PlanRequest, config: Config | None) -> ParallelLayout | None:
+    """The layout to estimate; None for all. Its passes have all rows of the config's step, unless their number is given."""
     if not request.layout:
         return None
-    further = {name: value for name in ("microbatch", "accumulation") if (value := getattr(request, name))}
-    layout = parse_layout(request.layout, **further)
-    if config is not None and "microbatch" not in request.layout and not request.microbatch:
-        rows = config.train.global_batch // layout.readers // layout.accumulation
-        return replace(layout, microbatch=max(1, rows))
-    return layout
+    layout = parse_layout(request.layout, microbatch=request.microbatch, accumulation=request.accumulation or 1)
+    if layout.microbatch:
+        return layout
+    if config is None:
+        return replace(layout, microbatch=1)
+    global_batch = request.global_batch or config.train.global_batch
+    passes = layout.readers * layout.accumulation
+    if global_batch % passes:
+        raise ConfigError(
+            f"layout: {passes} passes of a step, replicate {layout.replicate} * shard {layout.shard} * accumulation {layout.accumulation}, "
+            f"do not divide its {global_batch} rows; give degrees that do, or --microbatch for the rows of a pass"
+        )
+    return replace(layout, microbatch=global_batch // passes)
+
+
+def _hardware_notes(clusters: Sequence[Cluster]) -> list[str]:
+    """Prices of the hardware, and its figures that are assumed."""
+    notes = []
+    for hardware in {cluster.hardware.name: cluster.hardware for cluster in clusters}.values():
+        fractions = [name for name, fraction in hardware.achieved if fraction.basis == "assumed"]
+        assumed = f"; reached fractions of {', '.join(fractions)} are not measured" if fractions else ""
+        notes.append(f"{hardware.name} costs {hardware.price_per_device_hour:g} per device and hour ({hardware.price_source}){assumed}")
+    return notes
 
 
 def _job(request: PlanRequest, config: Config | None, layout: ParallelLayout | None) -> tuple[TrainingJob, list[str], bool]:
@@ -122,26 +127,34 @@ def _job(request: PlanRequest, config: Config | None, layout: ParallelLayout | N
         global_batch = DEFAULT_GLOBAL_BATCH
         notes.append(f"a step has {global_batch} rows; --global-batch gives another number")
     rows = request.rows or _row_total(config, version)
+    limit = "deadline" if request.deadline else "budget" if request.budget else ""
+    if not rows and limit:
+        raise ConfigError(
+            f"{limit} is {getattr(request, limit)}, but how many rows are trained on is unknown, and so are hours and costs; give --rows"
+        )
     if not rows:
         notes.append("how many rows are trained on is unknown, and so are hours and costs; --rows gives the number")
+    seconds = duration_seconds(request.deadline)
     job = TrainingJob(
         model,
         rows=rows or _UNKNOWN_STEPS * global_batch,
         global_batch=global_batch,
         precision=precision,  # type: ignore[arg-type]  # a config's names are among them
         shards=0 if config is None or layout else config.train.shards,
-        deadline_hours=request.deadline_hours,
-        budget=request.budget,
+        deadline_hours=seconds / 3600 if seconds else inf,
+        budget=request.budget or inf,
     )
     return job, notes, bool(rows)
 
 
 def _version(config: Config, notes: list[str]) -> Version | None:
-    """The config's dataset version; None if it is not made yet, which changes what can be known."""
+    """The config's dataset version; None if there is none to train on, with a note of what is counted instead. Raises CorruptError."""
     try:
         return open_fold(config)
-    except DatasetError:
-        notes.append("there is no dataset version yet: vocabularies are as large as the settings allow, and labels have three classes")
+    except CorruptError:
+        raise
+    except DatasetError as error:
+        notes.append(f"vocabularies are as large as settings allow, and labels have three classes, since {error}")
         return None
 
 

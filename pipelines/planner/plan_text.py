@@ -8,8 +8,8 @@ from typing import Any
 
 import yaml
 
+from pipelines.planner.layout_settings import layout_settings
 from pipelines.planner.plan import TrainingPlan
-from pipelines.planner.settings import layout_settings
 from pipelines.planning.candidates import PlanCandidate
 from pipelines.planning.layouts import DEGREES
 
@@ -25,7 +25,7 @@ def candidate_values(candidate: PlanCandidate, plan: TrainingPlan) -> dict[str, 
         "hardware": candidate.cluster.name,
         "layout": layout.describe(),
         "workers": layout.workers,
-        **{name: getattr(layout, name) for name in (*DEGREES, "microbatch", "accumulation", "strategy", "precision", "checkpointing")},
+        **{name: getattr(layout, name) for name in (*DEGREES, "microbatch", "accumulation", "full_copies", "precision", "checkpointing")},
         f"{unit}_per_second": step.units_per_second,
         f"{unit}_per_second_per_worker": step.units_per_second_per_worker,
         "rows_per_second": step.rows_per_second,

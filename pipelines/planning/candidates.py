@@ -56,11 +56,6 @@ class PlanCandidate:
     def expected_hours(self) -> float:
         return self.failures.expected_seconds / 3600
 
-    @property
-    def kilowatt_hours(self) -> float:
-        """Of devices alone, at their full power."""
-        return self.expected_hours * self.cluster.devices * self.cluster.hardware.watts / 1000
-
 
 @dataclass(frozen=True)
 class BestPlan:

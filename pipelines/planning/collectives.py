@@ -93,16 +93,6 @@ def all_reduce_seconds(total_bytes: float, members: DeviceGroup, links: Network)
     return min(ring, 2 * total_bytes / ring_bandwidth(members, links) + latency)
 
 
-def all_to_all_seconds(total_bytes: float, members: DeviceGroup, links: Network) -> float:
-    """Seconds until every member has sent a part of its `total_bytes` to each other member."""
-    if members.size == 1:
-        return 0.0
-    outside = (members.size - min(members.per_machine, members.size)) / members.size
-    inside = (members.size - 1) / members.size - outside
-    slowest = max(inside * total_bytes / links.link_bytes_per_second, outside * total_bytes / links.network_bytes_per_second)
-    return slowest + _ring_latency(members, links)
-
-
 def send_seconds(message_bytes: float, is_within_machine: bool, links: Network) -> float:
     """Seconds of one message between two devices."""
     if is_within_machine:

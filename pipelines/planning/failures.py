@@ -29,11 +29,6 @@ def failure_seconds(device_hours: float, devices: int) -> float:
     return device_hours * 3600 / devices
 
 
-def young_interval(checkpoint_seconds: float, between_failures: float) -> float:
-    """The seconds of work between checkpoints that cost least, where they are short beside the time between failures (Young 1974)."""
-    return sqrt(2 * checkpoint_seconds * between_failures)
-
-
 def daly_interval(checkpoint_seconds: float, between_failures: float) -> float:
     """Daly's higher-order estimate of those seconds (2006, equation 37), which also holds for long checkpoints."""
     if checkpoint_seconds >= 2 * between_failures:

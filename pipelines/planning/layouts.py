@@ -33,7 +33,8 @@ class ParallelLayout:
     """Parts of a pass that a pipeline computes one after the other; 0 for four times as many as its workers, or less where rows are few."""
     checkpointing: Checkpointing = "none"
     schedule: Schedule = "1F1B"
-    strategy: Literal["ddp", "exact", "sharded"] = "sharded"
+    full_copies: bool = False
+    """Whether each replica is one worker with all parameters, gradients and optimizer state; otherwise these are divided."""
     precision: Literal["fp32", "tf32", "bf16", "fp16"] = "bf16"
     compile: bool = False
     compression: Literal["none", "bf16", "fp16", "powersgd", "topk"] = "none"
@@ -55,7 +56,7 @@ class ParallelLayout:
     virtual_stages: int = 0
     """Stages of each worker of a pipeline; 0 for those of the schedules here, 1 or 2."""
     compile_loss: bool = False
-    """Whether the loss is compiled without `ddp`, which compiles it with the model."""
+    """Whether the loss is compiled; with full copies it is so with the model."""
 
     @property
     def workers(self) -> int:
@@ -73,7 +74,7 @@ class ParallelLayout:
     @property
     def parameter_shards(self) -> int:
         """Workers over which parameters of a stage are spread, beside `tensor`."""
-        return self.shard * self.context if self.strategy == "sharded" else 1
+        return 1 if self.full_copies else self.shard * self.context
 
     @property
     def stages_per_worker(self) -> int:
@@ -89,7 +90,7 @@ class ParallelLayout:
 
     def is_fused(self, layer: Layer) -> bool:
         """Whether a layer's kernels are compiled."""
-        return self.compile and (layer.role != "output" or self.strategy == "ddp" or self.compile_loss)
+        return self.compile and (layer.role != "output" or self.full_copies or self.compile_loss)
 
     def recomputation(self, layer: Layer) -> Checkpointing:
         """How much of a layer is computed again: nothing outside of blocks."""
@@ -158,8 +159,8 @@ def layout_fault(layout: ParallelLayout, model: ModelCosts) -> str:
 
 
 def _degree_fault(layout: ParallelLayout, model: ModelCosts) -> str:
-    if layout.strategy != "sharded" and layout.workers != layout.replicate:
-        return f"strategy {layout.strategy} has replicas only; set strategy to sharded, or all degrees but replicate to 1"
+    if layout.full_copies and layout.workers != layout.replicate:
+        return "full_copies is true, with which workers are replicas only; set it to false, or all degrees but replicate to 1"
     if layout.tensor > 1:
         if not model.tensor_divides:
             return f"tensor is {layout.tensor}, but layers of {model.name} cannot be divided; set tensor to 1"
@@ -205,10 +206,10 @@ def _setting_fault(layout: ParallelLayout) -> str:
         return f"tensor is {layout.tensor} and compile is true, which training does not combine; set compile to false"
     if layout.tensor > 1 and layout.precision == "fp16":
         return f"tensor is {layout.tensor} and precision is fp16, which training does not combine; set precision to bf16"
-    if layout.compression != "none" and layout.strategy != "ddp":
-        return f"compression is {layout.compression}, which only strategy ddp has; set compression to none"
-    if layout.offload and layout.strategy != "sharded":
-        return f"strategy {layout.strategy} has no offload; set offload to false"
+    if layout.compression != "none" and not layout.full_copies:
+        return f"compression is {layout.compression}, which divided gradients do not have; set compression to none"
+    if layout.offload and layout.full_copies:
+        return "offload is true, which full copies do not have; set offload to false"
     return ""
 
 
@@ -222,7 +223,7 @@ def enumerate_layouts(
     """Every layout worth a look that training accepts, with all rows of a worker in one pass: `tensor` within a machine, `pipeline` and
     `context` up to 16, and `shard` over all readers, or over whole machines with replicas between them."""
     if global_batch % workers == 0:
-        yield from _enumerate_checkpointing(ParallelLayout(replicate=workers, strategy="ddp", precision=precision), model, global_batch)
+        yield from _enumerate_checkpointing(ParallelLayout(replicate=workers, full_copies=True, precision=precision), model, global_batch)
     for tensor in _divisors(min(workers, devices_per_machine)):
         for pipeline in _divisors(workers // tensor, 16) if workers % tensor == 0 else ():
             for context in _divisors(workers // tensor // pipeline, 16):
@@ -246,7 +247,7 @@ def _enumerate_shards(
 
 def _enumerate_checkpointing(layout: ParallelLayout, model: ModelCosts, global_batch: int) -> Iterator[ParallelLayout]:
     """With each kind of checkpointing, compiled where training allows it."""
-    kinds: tuple[Checkpointing, ...] = ("none", "selective", "full") if layout.strategy == "sharded" else ("none",)
+    kinds: tuple[Checkpointing, ...] = ("none",) if layout.full_copies else ("none", "selective", "full")
     for checkpointing in kinds:
         for compiles in (True, False):
             candidate = replace(layout, microbatch=global_batch // layout.readers, checkpointing=checkpointing, compile=compiles)
@@ -263,7 +264,7 @@ def more_passes(layout: ParallelLayout, model: ModelCosts) -> Iterator[ParallelL
             layout,
             microbatch=layout.microbatch // accumulation,
             accumulation=accumulation,
-            reduce_every_pass=layout.strategy == "sharded" and layout.pipeline == 1 and accumulation > 1,
+            reduce_every_pass=not layout.full_copies and layout.pipeline == 1 and accumulation > 1,
         )
         if not layout_fault(candidate, model):
             yield candidate

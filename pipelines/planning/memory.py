@@ -78,7 +78,7 @@ def _parameter_copies(share: WorkerLayers, layout: ParallelLayout) -> tuple[floa
     number = BYTES[layout.precision]
     if layout.parameter_shards == 1:
         copies = number * parameters if number < 4 else 0.0  # by autocast, until the step's end
-        return copies, 4 * parameters / max(1, layout.parameter_shards) if layout.strategy == "exact" else 0.0
+        return copies, 0.0
     reshards = layout.reshard_after_forward and layout.pipeline == 1
     gathered = number * (2 * unit if reshards else parameters) + 4 * unit
     sums_late = (layout.accumulation > 1 and not layout.reduce_every_pass) or layout.pipeline > 1

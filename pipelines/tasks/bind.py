@@ -32,15 +32,24 @@ def check_task(config: Config) -> None:
     A task or an encoder of the user's own passes, since it may ask for anything. A dataset version is checked again, with the facts that
     only its rows decide.
     """
-    weights = config.task.class_weights
-    encoders = placeholder_encoders(config.dataset, len(weights) if isinstance(weights, tuple) and weights else 3)
     if isinstance(config.task, FunctionSettings):
         load_function(config.task)
-    if encoders is None or is_class_path(config.task.kind):
+    if is_class_path(config.task.kind):
         return
-    task = import_class(config.task.implementation, Task, "a task")(config.task, task_data(encoders))  # type: ignore[type-abstract]
-    task.choose_monitor(config.train.monitor)
-    task.details()
+    if (task := placeholder_task(config)) is not None:
+        task.choose_monitor(config.train.monitor)
+        task.details()
+
+
+def placeholder_task(config: Config, is_largest: bool = False) -> Task | None:
+    """The task of a config over the columns that the settings of encoders describe, with vocabularies that are as small as may be, or as
+    large if it `is_largest`; labels have three classes where no setting says how many. None if columns depend on rows."""
+    weights = config.task.class_weights
+    classes = len(weights) if isinstance(weights, tuple) and weights else 3
+    encoders = placeholder_encoders(config.dataset, classes, is_largest)
+    if encoders is None:
+        return None
+    return import_class(config.task.implementation, Task, "a task")(config.task, task_data(encoders))  # type: ignore[type-abstract]
 
 
 def task_data(encoders: Mapping[str, FittedEncoder]) -> Data:

@@ -8,7 +8,7 @@
 4. `sender`     sends metrics from rank 0 in batches, each point once, across outages and restarts.
 5. `tracked_run` creates a run, keeps it alive, and sets its final status. `params_and_tags` has the settings and the origin that it shows.
 6. `training`   opens or resumes the run of a training.
-   `cross_validation_run` opens or resumes the run of a cross-validation, in which those of its trainings are. `search_run` does so for a
+   `parent_run`    opens or resumes a run in which trainings are runs: `cross_validation_run` is that of folds. `search_run` does so for a
                 search of settings, and reads what trainings have reached by epoch.
 7. `job_runs`   are the runs of an ETL and of a baseline.
 8. `system`     logs system metrics of each node, and the power of its processors.

@@ -11,33 +11,28 @@ from mlflow.entities import Run
 
 from pipelines.config import Config
 from pipelines.data.versions.versions import Version
-from pipelines.tracking.client import connect, ensure_experiment, mlflow_errors
-from pipelines.tracking.params_and_tags import log_params, origin_tags, training_settings
-from pipelines.tracking.run_heartbeat import HEARTBEAT, check_is_dead, correct_dead_runs, heartbeat
-from pipelines.tracking.tracked_run import MlflowRun, create_run
-from pipelines.tracking.training import log_dataset, record_resume
+from pipelines.tracking.client import connect, mlflow_errors
+from pipelines.tracking.parent_run import MOST_RUNS, PARENT, ParentKind, ParentRun, open_parent_run
+from pipelines.tracking.tracked_run import MlflowRun
+from pipelines.tracking.training import training_identity
 
 CROSS_VALIDATION = "cross-validation"
 """The kind of these runs, in their tag KIND."""
-PARENT, FOLD = "mlflow.parentRunId", "fold"
-"""Tags of a fold's training: MLflow's own for the run that it is in, and the number of the fold."""
-_IDENTITY = "mlflow.lockstep.cross_validation"
+FOLD = "fold"
+"""Tag of a fold's training: the number of the fold."""
+_KIND = ParentKind(CROSS_VALIDATION, "mlflow.lockstep.cross_validation", "the folds of this dataset")
 _FILE = "metrics.json"
-_MOST_RUNS = 10_000
-"""Of the folds of a cross-validation, those that were interrupted included."""
 
 
 @dataclass(frozen=True)
-class CrossValidationRun(MlflowRun):
-    experiment_id: str
-    is_resumed: bool
-    """Whether an earlier command began the run."""
+class CrossValidationRun(ParentRun):
+    """The run of a cross-validation."""
 
     def read_finished_runs(self) -> dict[int, str]:
         """IDs of the finished trainings, by the number of the fold."""
         condition = f"tags.`{PARENT}` = '{self.run_id}' AND attributes.status = 'FINISHED'"
         with mlflow_errors(self.uri):
-            runs = self.client.search_runs([self.experiment_id], condition, max_results=_MOST_RUNS)
+            runs = self.client.search_runs([self.experiment_id], condition, max_results=MOST_RUNS)
         return {int(run.data.tags[FOLD]): run.info.run_id for run in runs if run.data.tags.get(FOLD, "").isdecimal()}
 
     def final_metrics(self, run_id: str) -> dict[str, float]:
@@ -67,7 +62,7 @@ def read_fold_trainings(uri: str, run_id: str) -> list[FoldTraining]:
     with mlflow_errors(uri):
         experiment = client.get_run(run_id).info.experiment_id
         oldest_first = ["attributes.start_time ASC"]
-        runs = client.search_runs([experiment], f"tags.`{PARENT}` = '{run_id}'", order_by=oldest_first, max_results=_MOST_RUNS)
+        runs = client.search_runs([experiment], f"tags.`{PARENT}` = '{run_id}'", order_by=oldest_first, max_results=MOST_RUNS)
         by_fold: dict[int, Run] = {}
         for run in runs:
             if not (number := run.data.tags.get(FOLD, "")).isdecimal():
@@ -98,22 +93,4 @@ def open_cross_validation(config: Config, version: Version, tags: Mapping[str, s
 
     Raises TrackingError if that is alive.
     """
-    uri, identity = config.tracking.uri, f"{config.model_identity[:16]}-{version.digest[:16]}"
-    client = connect(uri)
-    experiment = ensure_experiment(client, config)
-    with mlflow_errors(uri):
-        newest = client.search_runs(
-            [experiment], f"tags.`{_IDENTITY}` = '{identity}'", order_by=["attributes.start_time DESC"], max_results=1
-        )
-        correct_dead_runs(client, experiment, config.dataset.path)
-        if newest and newest[0].info.status != "FINISHED":
-            run_id = newest[0].info.run_id
-            check_is_dead(newest[0], "the folds of this dataset")
-            client.update_run(run_id, status="RUNNING")
-            record_resume(client, config, newest[0], {**tags, HEARTBEAT: heartbeat()}, CROSS_VALIDATION)
-            return CrossValidationRun(client, uri, run_id, experiment, is_resumed=True)
-        run_tags = {**origin_tags(config, version), **tags, _IDENTITY: identity, "strategy": config.train.strategy.kind}
-        run_id = create_run(client, config, experiment, run_tags, CROSS_VALIDATION)
-        log_params(client, run_id, training_settings(config))
-        log_dataset(client, run_id, config, version)
-    return CrossValidationRun(client, uri, run_id, experiment, is_resumed=False)
+    return open_parent_run(CrossValidationRun, _KIND, config, version, training_identity(config, version), tags)

@@ -14,7 +14,7 @@ from mlflow.exceptions import MlflowException
 from pipelines.config import Config
 from pipelines.errors import TrackingError
 from pipelines.tracking.client import ITEMS_PER_PAGE, SQLITE, all_experiments, all_pages, all_runs, connect, mlflow_errors
-from pipelines.tracking.cross_validation_run import PARENT
+from pipelines.tracking.parent_run import PARENT
 from pipelines.tracking.run_heartbeat import DATASET, HEARTBEAT, is_alive
 from pipelines.tracking.tracked_run import KIND
 from pipelines.tracking.training import FOLDER, run_folder

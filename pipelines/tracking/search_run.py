@@ -12,22 +12,19 @@ from mlflow.entities import Metric, Run
 from pipelines.config import Config
 from pipelines.data.versions.versions import Version
 from pipelines.errors import TrackingError
-from pipelines.tracking.client import connect, ensure_experiment, mlflow_errors
-from pipelines.tracking.cross_validation_run import PARENT
-from pipelines.tracking.params_and_tags import flatten, log_params, origin_tags, training_settings
-from pipelines.tracking.run_heartbeat import DEAD_SECONDS, HEARTBEAT, check_is_dead, correct_dead_runs, describe_beat, heartbeat, is_alive
-from pipelines.tracking.tracked_run import MlflowRun, create_run
-from pipelines.tracking.training import FOLDER, IDENTITY, IS_TRAINED, NON_FINITE, log_dataset, record_resume, run_folder, training_identity
+from pipelines.tracking.client import connect, mlflow_errors
+from pipelines.tracking.params_and_tags import flatten
+from pipelines.tracking.parent_run import MOST_RUNS, PARENT, ParentKind, ParentRun, open_parent_run
+from pipelines.tracking.run_heartbeat import DEAD_SECONDS, HEARTBEAT, describe_beat, is_alive
+from pipelines.tracking.training import FOLDER, IDENTITY, IS_TRAINED, NON_FINITE, run_folder, training_identity
 
 SEARCH = "search"
 """The kind of these runs, in their tag KIND."""
 TRIAL, RUNG = "trial", "rung"
 """Tags of a trial's training: its number in the search that began it, and the number of the rung that it was trained to last."""
-_IDENTITY = "mlflow.lockstep.search"
+_KIND = ParentKind(SEARCH, "mlflow.lockstep.search", "this search")
 _EPOCH = "validation/epoch"
-_MOST_RUNS = 10_000
 _POLL_SECONDS = 0.5
-_OTHER_WORK = "this search"
 
 
 @dataclass(frozen=True)
@@ -47,16 +44,14 @@ class EpochCurve:
 
 
 @dataclass(frozen=True)
-class SearchRun(MlflowRun):
-    experiment_id: str
-    is_resumed: bool
-    """Whether an earlier command began the run."""
+class SearchRun(ParentRun):
+    """The run of a search."""
 
     def trial_runs(self, condition: str = "") -> list[Run]:
         """The trainings that this search has begun, and of which MLflow's `condition` holds."""
         filter_string = f"tags.`{PARENT}` = '{self.run_id}'{f' AND {condition}' if condition else ''}"
         with mlflow_errors(self.uri):
-            return list(self.client.search_runs([self.experiment_id], filter_string, max_results=_MOST_RUNS))
+            return list(self.client.search_runs([self.experiment_id], filter_string, max_results=MOST_RUNS))
 
     def wait_for_trials(self) -> None:
         """Wait until no process of an earlier command trains a trial. Raises TrackingError if one still does after a minute."""
@@ -91,32 +86,15 @@ class SearchRun(MlflowRun):
 def open_search(config: Config, version: Version, tags: Mapping[str, str]) -> SearchRun:
     """Begin the run of this command, or resume one of the same settings and dataset that is not finished. Raises TrackingError if that is
     alive."""
-    uri, identity = config.tracking.uri, _search_identity(config, version)
-    client = connect(uri)
-    experiment = ensure_experiment(client, config)
-    with mlflow_errors(uri):
-        newest = client.search_runs(
-            [experiment], f"tags.`{_IDENTITY}` = '{identity}'", order_by=["attributes.start_time DESC"], max_results=1
-        )
-        correct_dead_runs(client, experiment, config.dataset.path)
-        if newest and newest[0].info.status != "FINISHED":
-            run_id = newest[0].info.run_id
-            check_is_dead(newest[0], _OTHER_WORK)
-            client.update_run(run_id, status="RUNNING")
-            record_resume(client, config, newest[0], {**tags, HEARTBEAT: heartbeat()}, SEARCH)
-            return SearchRun(client, uri, run_id, experiment, is_resumed=True)
-        run_tags = {**origin_tags(config, version), **tags, _IDENTITY: identity, "strategy": config.train.strategy.kind}
-        run_id = create_run(client, config, experiment, run_tags, SEARCH)
-        settings = config.tune.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"space"})
-        space = {name: dimension.model_dump(mode="json", by_alias=True, exclude_none=True) for name, dimension in config.tune.space.items()}
-        log_params(client, run_id, {**training_settings(config), **flatten({"tune": settings}), **flatten({"tune.space": space})})
-        log_dataset(client, run_id, config, version)
-    return SearchRun(client, uri, run_id, experiment, is_resumed=False)
+    settings = config.tune.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"space"})
+    space = {name: dimension.model_dump(mode="json", by_alias=True, exclude_none=True) for name, dimension in config.tune.space.items()}
+    params = {**flatten({"tune": settings}), **flatten({"tune.space": space})}
+    return open_parent_run(SearchRun, _KIND, config, version, _search_identity(config, version), tags, params)
 
 
 def _search_identity(config: Config, version: Version) -> str:
     settings = json.dumps(config.tune.model_dump(mode="json", by_alias=True), sort_keys=True)
-    return f"{config.model_identity[:16]}-{version.digest[:16]}-{sha256(settings.encode()).hexdigest()[:16]}"
+    return f"{training_identity(config, version)}-{sha256(settings.encode()).hexdigest()[:16]}"
 
 
 def read_curve(config: Config, version: Version, metric: str) -> EpochCurve | None:

@@ -25,7 +25,7 @@ from pipelines.launch.cluster import RayOutput, cluster, job_tags
 from pipelines.launch.initial_weights import add_digest
 from pipelines.runtime.progress import Progress, is_json
 from pipelines.tasks.bind import build_task
-from pipelines.tracking.cross_validation_run import PARENT
+from pipelines.tracking.parent_run import PARENT
 from pipelines.tracking.search_run import TRIAL, EpochCurve, SearchRun, open_search, read_curve
 from pipelines.train.checkpoint.run_directory import STOP, RunDirectory
 from pipelines.tuning.placement import Answer, TrialTask, count_places, run_tasks, trains_in_process
@@ -43,7 +43,15 @@ from pipelines.tuning.search import (
     rung_epochs,
     total_epochs,
 )
-from pipelines.tuning.search_result import FreshSeeds, SearchResult, TrialResult, describe_params, describe_search, fresh_seeds
+from pipelines.tuning.search_result import (
+    FreshSeeds,
+    SearchResult,
+    TrialResult,
+    describe_fresh,
+    describe_params,
+    describe_search,
+    fresh_seeds,
+)
 from pipelines.tuning.space import check_search, config_values, parse_trial
 from pipelines.tuning.winner_file import winner_path, write_winner
 
@@ -349,5 +357,5 @@ def _remarks(result: SearchResult) -> list[str]:
     best = result.best
     return [
         f"Trial {best.number} of {len(result.trials)} of the search {result.run_id}: {describe_params(best.params)}.",
-        *(f"{line[0].upper()}{line[1:]}." for line in describe_search(result)[-2:] if result.fresh.validation),
+        *(f"{line[0].upper()}{line[1:]}." for line in describe_fresh(result)),
     ]

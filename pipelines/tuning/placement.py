@@ -249,6 +249,8 @@ def _train(task: TrialTask, version: Version, driver_host: str) -> Answer:
             train_until(config, version, task.epochs, place)
             return Answer()
         result = train(config, version, ray_output=RayOutput(), trial=place)
-    except (Exception, SystemExit) as error:  # a failed trial is a result, and Ray Tune would try it again
+    except SystemExit as interrupt:  # as after a signal to this process alone
+        return Answer(f"its training was interrupted, with exit code {interrupt.code}; the same search goes on with it", "SystemExit")
+    except Exception as error:  # a failed trial is a result, and Ray Tune would try it again
         return Answer(f"{error}", type(error).__name__)
     return Answer(result={"run_id": result.run_id, "model": result.model, "metrics": result.metrics})

@@ -1,8 +1,8 @@
 """Proposes the settings of a trial: a pure function of the search's seed, the trial's number and the results that it may see.
 
 Optuna's samplers keep state between proposals; here each proposal has a sampler of its own, seeded from seed and number, over a study that
-is built anew from the results. Numbers have DIGITS significant digits, as a YAML file shows them, so that a trial is a training that can
-be repeated by hand.
+is built anew from the results. Numbers have PARAMETER_DIGITS significant digits, as a YAML file shows them, so that a trial is a training
+that can be repeated by hand.
 """
 
 import logging
@@ -15,7 +15,7 @@ from typing import Any
 from pipelines.config.tuning import Dimension, Tune
 from pipelines.tuning.search import Params, Propose, SearchPlan, SeenTrial, rank
 
-DIGITS = 4
+PARAMETER_DIGITS = 4
 """Significant digits of proposed numbers."""
 STARTUP_TRIALS = 10
 """Trials that are proposed at random before `tpe` has enough results to learn from."""
@@ -101,4 +101,4 @@ def _setting_value(dimension: Dimension, value: Any) -> Any:
         return int(value)
     assert dimension.bounds is not None, "a dimension is one of four"
     low, high = dimension.bounds
-    return min(max(float(f"{value:.{DIGITS}g}"), low), high)
+    return min(max(float(f"{value:.{PARAMETER_DIGITS}g}"), low), high)

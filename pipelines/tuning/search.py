@@ -17,7 +17,7 @@ from enum import Enum
 from math import inf, isnan
 from typing import Any, Literal
 
-DIGITS = 4
+SCORE_DIGITS = 4
 """Significant digits of scores that are compared: workers add up in an order that depends on their number, unless the strategy is exact."""
 Params = dict[str, Any]
 """Values by the dotted names of settings."""
@@ -129,10 +129,10 @@ def visible_trials(jobs: Sequence[TrialJob], results: Mapping[int, TrialScore], 
 
 
 def rank(value: float | None, direction: Literal["min", "max"]) -> float:
-    """A number by which scores are sorted, the best one least: the value with DIGITS significant digits."""
+    """A number by which scores are sorted, the best one least: the value with SCORE_DIGITS significant digits."""
     if value is None or isnan(value):
         return inf
-    rounded = float(f"{value:.{DIGITS}g}")
+    rounded = float(f"{value:.{SCORE_DIGITS}g}")
     return -rounded if direction == "max" else rounded
 
 

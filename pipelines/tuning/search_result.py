@@ -111,7 +111,7 @@ def describe_search(result: SearchResult) -> list[str]:
     lines.append(
         f"{result.epochs} epochs instead of {result.full_grid}: {result.saved_share:.0%} saved; {result.epochs_trained} were trained now"
     )
-    return [*lines, *_describe_fresh(result)]
+    return [*lines, *describe_fresh(result)]
 
 
 def describe_params(params: Params) -> str:
@@ -121,7 +121,8 @@ def describe_params(params: Params) -> str:
     return ", ".join(f"{short[name] if is_unique else name} {value}" for name, value in params.items())
 
 
-def _describe_fresh(result: SearchResult) -> list[str]:
+def describe_fresh(result: SearchResult) -> list[str]:
+    """The lines on the winner with fresh seeds; none if it was not trained with any."""
     fresh = result.fresh
     if not fresh.validation:
         return []

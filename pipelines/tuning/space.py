@@ -1,6 +1,7 @@
 """The settings that a search varies: checks them before anything starts, and makes the config of a trial."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from copy import deepcopy
 from typing import Any
 
 from pipelines.config import Config
@@ -8,7 +9,7 @@ from pipelines.config.dataset.dataset import FoldSplit
 from pipelines.config.load import parse_with_overrides
 from pipelines.config.tasks.functions import task_settings
 from pipelines.config.train.base import PLACEMENT
-from pipelines.config.tuning import Dimension, budget_seconds
+from pipelines.config.tuning import Dimension
 from pipelines.errors import ConfigError
 from pipelines.tuning.proposals import grid_values
 from pipelines.tuning.search import Params
@@ -43,8 +44,6 @@ def _faults_of_plan(config: Config) -> Iterator[str]:
     settings, epochs, least = config.tune, config.train.epochs, config.tune.scheduler.min_epochs
     if isinstance(settings.budget, int) and settings.budget < epochs:
         yield f"tune.budget is {settings.budget} epochs, and a trial has {epochs}; raise it, or lower train.epochs"
-    if (seconds := budget_seconds(settings.budget)) is not None and seconds < 1:
-        yield f"tune.budget is {settings.budget}, in which no trial can be trained; give it at least 1s"
     if settings.scheduler.kind == "asha" and least > epochs:
         yield f"tune.scheduler.min_epochs is {least}, and a trial has {epochs} epochs; lower it, or raise train.epochs"
     endless = [name for name, dimension in settings.space.items() if not grid_values(dimension)]
@@ -89,9 +88,4 @@ def config_values(config: Config) -> dict[str, Any]:
 
 def parse_trial(values: dict[str, Any], params: Params) -> Config:
     """The config of a trial: plain values, in which parameters stand in place of settings. Raises ConfigError."""
-    copied = {name: dict(section) if isinstance(section, dict) else section for name, section in values.items()}
-    return parse_with_overrides(_deep_copy(copied), params, "a trial")
-
-
-def _deep_copy(value: Any) -> Any:
-    return {name: _deep_copy(inner) for name, inner in value.items()} if isinstance(value, Mapping) else value
+    return parse_with_overrides(deepcopy(values), params, "a trial")

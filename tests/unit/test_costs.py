@@ -18,11 +18,11 @@ NEEDS_VALUES = {"detection", "operator", "series", "next_item"}
 
 def count_task(name: str, rows: int = 16, has_rows: bool = True) -> CountedPass:
     task = create_task(name)
-    return count_pass(lambda: create_task(name), rows, "fp32", (lambda count: random_batch(task, count)) if has_rows else None)
+    return count_pass(lambda: create_task(name), rows, (lambda count: random_batch(task, count)) if has_rows else None)
 
 
 def count_costs(name: str, rows: int = 16) -> ModelCosts:
-    return model_costs(name, count_task(name, rows), 4)
+    return model_costs(name, count_task(name, rows))
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -40,7 +40,7 @@ def test_a_pass_without_values_counts_what_one_with_values_does(name: str) -> No
         return sum(operator.flops for operator in recorded.operators), sum(size for _, size in recorded.kept_tensors.values())
 
     task = create_task(name)
-    with_values = record(task, task.model().train(), random_batch(task, 16), "fp32")
+    with_values = record(task, task.model().train(), random_batch(task, 16))
     flops, kept_bytes = figures(count_task(name, has_rows=False).recorded)
     assert flops == figures(with_values)[0]
     assert kept_bytes == pytest.approx(figures(with_values)[1], rel=0.1)
@@ -50,7 +50,7 @@ def test_a_pass_without_values_counts_what_one_with_values_does(name: str) -> No
 def test_a_model_that_needs_values_is_counted_with_rows_only(name: str) -> None:
     with pytest.raises(ConfigError, match=r"cannot be counted without values.*make the dataset version with jobs/etl.py first"):
         count_task(name, has_rows=False)
-    assert model_costs(name, count_task(name), 4).parameters > 0
+    assert model_costs(name, count_task(name)).parameters > 0
 
 
 def test_costs_per_row_do_not_depend_on_the_rows_of_the_pass() -> None:

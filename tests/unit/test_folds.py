@@ -31,7 +31,8 @@ from pipelines.etl.splits.strata import Stratum, apportion
 from pipelines.etl.summary import describe_folds
 from pipelines.report.command import report_page
 from pipelines.report.fold_metrics import fold_table, metrics_line, summarize_metrics
-from pipelines.tracking.cross_validation_run import CROSS_VALIDATION, FOLD, PARENT, file_metrics, open_cross_validation
+from pipelines.tracking.cross_validation_run import CROSS_VALIDATION, FOLD, file_metrics, open_cross_validation
+from pipelines.tracking.parent_run import PARENT
 from pipelines.tracking.tracked_run import KIND
 from pipelines.tracking.training import open_training
 

@@ -12,14 +12,15 @@ from pipelines.commands import COMMANDS
 from pipelines.config import Config, load
 from pipelines.config.train.train import Train
 from pipelines.costs.config_costs import config_costs
-from pipelines.data.features.encoding import placeholder_encoders
 from pipelines.errors import ConfigError
+from pipelines.planner.layout_settings import layout_settings
 from pipelines.planner.plan import PlanRequest, TrainingPlan, make_plan
-from pipelines.planner.settings import config_layout, layout_settings
+from pipelines.planning.layouts import ParallelLayout
 from pipelines.strategies.sharded.parameter_shards import skeleton
+from pipelines.strategies.sharded.settings import Settings as Sharded
 from pipelines.strategies.sharded.sharded import check_spread
 from pipelines.strategies.sharded.stages import check_stages
-from pipelines.tasks.bind import task_data
+from pipelines.tasks.bind import placeholder_task
 
 PLANNED = ("conf/gpt_10m.yaml", "conf/adult.yaml", "conf/cifar10.yaml")
 
@@ -43,7 +44,8 @@ def test_training_takes_every_candidate(path: str) -> None:
         train = Train.model_validate({**plan.config.train.model_dump(mode="json"), "balance": "equal", **settings})
         if train.strategy.kind != "sharded":
             continue
-        task = task or _task(plan.config)
+        task = task or placeholder_task(plan.config, is_largest=True)
+        assert task is not None
         check_spread(train, task, skeleton(task))
         if settings["strategy"].get("pipeline", 1) > 1:
             check_stages(train, task, skeleton(task))
@@ -51,15 +53,6 @@ def test_training_takes_every_candidate(path: str) -> None:
 
 def _different(all_settings: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return [json.loads(text) for text in dict.fromkeys(map(json.dumps, all_settings))]
-
-
-def _task(config: Config) -> Any:
-    from pipelines.config.plugins import import_class
-    from pipelines.tasks.base import Task
-
-    encoders = placeholder_encoders(config.dataset, 3, is_largest=True)
-    assert encoders is not None
-    return import_class(config.task.implementation, Task, "a task")(config.task, task_data(encoders))  # type: ignore[type-abstract]
 
 
 def test_the_layout_of_a_config_is_what_its_settings_say() -> None:
@@ -75,6 +68,28 @@ def test_the_layout_of_a_config_is_what_its_settings_say() -> None:
             candidate.layout.accumulation,
         )
         assert layout_settings(layout, plan.config) == layout_settings(candidate.layout, plan.config)
+
+
+def config_layout(config: Config, workers: int) -> ParallelLayout:
+    """The layout of a config as it stands, on that many workers."""
+    train, strategy = config.train, config.train.strategy
+    rows = train.global_batch // strategy.readers(workers)
+    common: dict[str, Any] = {
+        "microbatch": rows // train.grad_accum_steps,
+        "accumulation": train.grad_accum_steps,
+        "compile": train.compile,
+    }
+    if not isinstance(strategy, Sharded):
+        return ParallelLayout(replicate=workers, full_copies=True, **common)
+    return ParallelLayout(
+        **strategy.degrees(workers)._asdict(),
+        schedule=strategy.schedule,
+        checkpointing=strategy.activation_checkpointing,
+        reshard_after_forward=strategy.reshard_after_forward,
+        reduce_every_pass=strategy.reduce_every_pass,
+        offload=strategy.offload,
+        **common,
+    )
 
 
 def test_candidates_as_values(capsys: pytest.CaptureFixture[str]) -> None:
@@ -115,6 +130,11 @@ def test_a_table_with_lines_to_paste(capsys: pytest.CaptureFixture[str]) -> None
             ["--hardware", "l4x8", "--model", "llama3-405b"],
             "fits on none of l4x8: nearest is .* which lacks .* GiB per device; add devices",
         ),
+        (
+            ["conf/gpt_10m.yaml", "--hardware", "h100x8", "--layout", "shard=8,accumulation=3"],
+            "24 passes of a step.*do not divide its .* rows; give degrees that do, or --microbatch",
+        ),
+        (["conf/gpt_10m.yaml", "--hardware", "h100x8", "--deadline", "4h"], "how many rows are trained on is unknown.*; give --rows"),
         (["conf/gpt_10m.yaml", "--hardware", "h100x8", "--rows", "-1"], "rows is -1, which is below 0; give a number above 0"),
     ],
 )

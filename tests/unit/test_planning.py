@@ -16,7 +16,6 @@ from pipelines.planning.collectives import (
     DeviceGroup,
     all_gather_seconds,
     all_reduce_seconds,
-    all_to_all_seconds,
     group,
     network,
     ring_bandwidth,
@@ -28,7 +27,6 @@ from pipelines.planning.failures import (
     daly_interval,
     estimate_failures,
     failure_seconds,
-    young_interval,
 )
 from pipelines.planning.hardware import SHEETS, parse_clusters, read_hardware, sheet_paths
 from pipelines.planning.layouts import ParallelLayout, check_layout, enumerate_layouts, more_passes, parse_layout
@@ -111,16 +109,12 @@ class TestCollectives:
 
     def test_nothing_is_sent_alone(self) -> None:
         alone = DeviceGroup(1, 1)
-        assert {operation(1e9, alone, self.LINKS) for operation in (all_gather_seconds, all_reduce_seconds, all_to_all_seconds)} == {0.0}
+        assert {operation(1e9, alone, self.LINKS) for operation in (all_gather_seconds, all_reduce_seconds)} == {0.0}
 
     def test_a_ring_over_machines_uses_all_their_cards(self) -> None:
         assert isclose(ring_bandwidth(DeviceGroup(16, 8), self.LINKS), 0.8 * 400e9)
         assert isclose(ring_bandwidth(DeviceGroup(16, 1), self.LINKS), 0.8 * 50e9)
         assert isclose(ring_bandwidth(DeviceGroup(8, 8), self.LINKS), 0.8 * 450e9)
-
-    def test_all_to_all_is_as_slow_as_its_slower_part(self) -> None:
-        outside = 1e9 * 8 / 16 / (0.8 * 50e9)
-        assert isclose(all_to_all_seconds(1e9, DeviceGroup(16, 8), self.LINKS), outside, rel_tol=1e-1)
 
     def test_a_message_has_a_latency_and_bytes(self) -> None:
         assert isclose(send_seconds(1e6, False, self.LINKS), 14e-6 + 1e6 / 40e9)
@@ -201,8 +195,8 @@ class TestLayouts:
             ("shard=8,checkpointing=all", "set it to none, selective, alternate, full", "shard=8,checkpointing=full"),
             ("shard=4", r"is 4 workers, but there are 8; set shard to make up 8", "shard=8"),
             ("tensor=8,kv=1", "'kv' is no setting", "tensor=8"),
-            ("shard=8,strategy=ddp", "set strategy to sharded, or all degrees but replicate to 1", "replicate=8,strategy=ddp"),
-            ("context=8,sequence_parallel=true,compression=bf16", "only strategy ddp has; set compression to none", "context=8"),
+            ("shard=8,full_copies=true", "set it to false, or all degrees but replicate to 1", "replicate=8,full_copies=true"),
+            ("context=8,sequence_parallel=true,compression=bf16", "divided gradients do not have; set compression to none", "context=8"),
             ("pipeline=8,microbatch=7", "set microbatches to a multiple of pipeline that divides the rows", "pipeline=8,microbatch=8"),
             (
                 "pipeline=8,microbatch=8,schedule=ZBVZeroBubble,compile=true",
@@ -212,7 +206,7 @@ class TestLayouts:
             ("pipeline=8,microbatch=8,precision=fp16", "pipeline allows neither fp16 nor", "shard=8,precision=fp16"),
             ("tensor=8,compile=true", "which training does not combine; set compile to false", "tensor=8,compile=false"),
             ("tensor=8,precision=fp16", "which training does not combine; set precision to bf16", "tensor=8,precision=bf16"),
-            ("replicate=8,strategy=ddp,offload=true", "strategy ddp has no offload; set offload to false", "replicate=8,strategy=ddp"),
+            ("replicate=8,full_copies=true,offload=true", "full copies do not have; set offload to false", "replicate=8,full_copies=true"),
         ],
     )
     def test_a_layout_that_training_refuses_is_one_line_whose_remedy_works(self, text: str, message: str, remedy: str) -> None:
@@ -259,7 +253,7 @@ class TestLayouts:
                     **({"schedule": variant.schedule, "microbatches": variant.parts} if variant.pipeline > 1 else {}),
                 }
                 changes = {"train.workers": 8, "train.shards": variant.readers, "train.grad_accum_steps": variant.accumulation}
-                changes |= {"train.compile": variant.compile, "train.strategy": strategy if variant.strategy == "sharded" else "ddp"}
+                changes |= {"train.compile": variant.compile, "train.strategy": "ddp" if variant.full_copies else strategy}
                 train = load(CONF / "gpt2.yaml", changes).train
                 assert variant.global_batch == train.global_batch == 512
 
@@ -360,7 +354,7 @@ class TestStepTime:
             "shard=2,tensor=8,microbatch=1",
             "shard=2,pipeline=8,microbatch=8,schedule=Interleaved1F1B",
             "shard=2,context=8,microbatch=1,checkpointing=full",
-            "replicate=16,strategy=ddp,microbatch=1",
+            "replicate=16,full_copies=true,microbatch=1",
         ],
     )
     def test_more_bandwidth_is_never_slower(self, field: str, text: str) -> None:
@@ -394,15 +388,15 @@ class TestStepTime:
 
     def test_a_perceptron_and_rows_that_are_no_tokens(self) -> None:
         model = perceptron(4_096, 6)
-        step = estimate_step(model, H100, ParallelLayout(replicate=8, microbatch=8_192, strategy="ddp"))
+        step = estimate_step(model, H100, ParallelLayout(replicate=8, microbatch=8_192, full_copies=True))
         assert step.attention_seconds == 0 and isclose(step.units_per_second, step.rows_per_second)
         assert isclose(model.model_flops, 3 * 2 * 6 * 4_096**2)
-        small = estimate_step(perceptron(32, 6), H100, ParallelLayout(microbatch=64, strategy="ddp"))
+        small = estimate_step(perceptron(32, 6), H100, ParallelLayout(microbatch=64, full_copies=True))
         assert small.compute_seconds >= 6 * 3 * 10 * H100.kernel_seconds * 0.999  # launches of kernels alone
 
     def test_compression_helps_a_slow_network(self) -> None:
         p100 = read_hardware("p100")
-        plain = ParallelLayout(replicate=64, microbatch=8, strategy="ddp", precision="fp32")
+        plain = ParallelLayout(replicate=64, microbatch=8, full_copies=True, precision="fp32")
         model = perceptron(4_096, 6)
         steps = [estimate_step(model, p100, replace(plain, compression=kind)).step_seconds for kind in ("none", "bf16", "topk")]
         assert steps == sorted(steps, reverse=True) and steps[-1] < steps[0] / 4
@@ -414,7 +408,8 @@ class TestFailures:
         best = daly_interval(checkpoint, between)
         times = [completion_seconds(1e6, best * factor, checkpoint, restart, between) for factor in (0.8, 0.95, 1.0, 1.05, 1.25)]
         assert min(times) == times[2]
-        assert isclose(young_interval(checkpoint, between), best, rel_tol=0.1)
+        young_1974 = (2 * checkpoint * between) ** 0.5  # where checkpoints are short
+        assert isclose(young_1974, best, rel_tol=0.1)
 
     def test_without_failures_only_checkpoints_cost(self) -> None:
         assert isclose(completion_seconds(1_000, 100, 10, 300, inf), 1_100)
@@ -504,4 +499,3 @@ class TestCandidates:
         (cluster,) = parse_clusters("h100x8")
         candidate = evaluate(self.JOB, cluster, parse_layout("shard=8,microbatch=2,accumulation=32,checkpointing=full"))
         assert isclose(candidate.cost, candidate.expected_hours * 8 * 3.0)
-        assert isclose(candidate.kilowatt_hours, candidate.expected_hours * 8 * 0.7)

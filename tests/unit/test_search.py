@@ -238,7 +238,8 @@ LR: dict[str, Any] = {"train.lr": {"log": [1e-3, 1e-1]}}
         ({"space": {"train.lr": {}}}, "has no kind of range; give it one of", {"space": LR}),
         ({"space": {"train.lr": {"logarithm": [0.1, 1]}}}, "tune.space.train.lr.logarithm: no such setting", {"space": LR}),
         ({"budget": "ten"}, "tune.budget: must be a time such as 90s, 10m or 2h", {"budget": "10m"}),
-        ({"budget": "0m"}, "is no time, in which no trial can be trained; give it at least 1s", {"budget": "1s"}),
+        ({"budget": "0m"}, "is 0m, in which no trial can be trained; give it at least 1s", {"budget": "1s"}),
+        ({"budget": "0.5s"}, "is 0.5s, in which no trial can be trained; give it at least 1s", {"budget": "1s"}),
         ({"budget": 0}, "tune.budget: must be", {"budget": 1}),
         ({"trials": 0}, "tune.trials: must be greater than 0", {"trials": 1}),
         ({"scheduler": "hyperband"}, "tune.scheduler: must be one of asha, none", {"scheduler": "none"}),
@@ -294,7 +295,6 @@ def test_a_space_that_fits_no_training_is_refused_before_anything_starts(space: 
     ("tune", "fault", "remedies"),
     [
         ({"budget": 3}, "tune.budget is 3 epochs, and a trial has 20", [{"tune.budget": 20}, {"train.epochs": 3}]),
-        ({"budget": "0.5s"}, "in which no trial can be trained; give it at least 1s", [{"tune.budget": "1s"}]),
         (
             {"scheduler": {"min_epochs": 21}},
             "tune.scheduler.min_epochs is 21, and a trial has 20 epochs",

@@ -15,7 +15,7 @@ from pipelines.config.tuning import Tune
 from pipelines.data.versions.versions import Version
 from pipelines.errors import ConfigError, TrackingError
 from pipelines.tracking import search_run
-from pipelines.tracking.cross_validation_run import PARENT
+from pipelines.tracking.parent_run import PARENT
 from pipelines.tracking.run_heartbeat import HEARTBEAT
 from pipelines.tracking.search_run import SearchRun, open_search, read_curve
 from pipelines.tuning.driver import best_value, choose_metric

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
-from math import sqrt
+from math import erf, pi, sqrt
 from typing import get_args
 
 import numpy as np
@@ -19,8 +19,8 @@ from pipelines.planning.simulation.outcome import SimulatedStrategy
 from pipelines.planning.simulation.parameter_servers import SimulatedServers, serve_in_order
 from pipelines.planning.simulation.pipeline import Schedule, SimulatedPipeline, operation_orders
 from pipelines.planning.simulation.rounds import SimulatedFederated, SimulatedLocalSgd
-from pipelines.planning.simulation.scaling import divide_global_batch, pays_until, scaling_curve
-from pipelines.planning.simulation.stragglers import SpeedVariation, mean_maximum, step_factors
+from pipelines.planning.simulation.scaling import pays_until, scaling_curve
+from pipelines.planning.simulation.stragglers import SpeedVariation, step_factors
 from pipelines.planning.simulation.training_run import CheckpointPlan, Faults, RunOutcome, best_interval, equal_division, simulate_run
 from pipelines.planning.simulation.trees import SimulatedBoosting
 from pipelines.planning.simulation.workload import Cluster, GradientBucket, Workload, even_buckets, fuse_layers
@@ -178,15 +178,21 @@ def test_a_schedule_has_torch_s_order(schedule: str, stages: int, factor: int, p
     assert operation_orders(schedule, degree, microbatches)[place] == expected  # type: ignore[arg-type]
 
 
+def mean_lognormal_maximum(sigma: float, workers: int) -> float:
+    """Mean of the largest of `workers` lognormal factors, by the integral of 1 - F(x) to the power of `workers`."""
+    z = np.linspace(-8.0, 8.0, 8_001)
+    below = np.array([(1 + erf(value / sqrt(2))) / 2 for value in z])
+    density = workers * below ** (workers - 1) * np.exp(-(z**2) / 2) / sqrt(2 * pi)
+    return float(np.trapezoid(np.exp(sigma * z) * density, z))
+
+
 @pytest.mark.parametrize("workers", [1, 16, 512])
 def test_a_step_waits_for_the_expected_maximum_of_its_workers(workers: int) -> None:
     noise = SpeedVariation(step_sigma=0.1)
     measured = SimulatedDdp().simulate(Workload(1.0, 2.0), Cluster(workers, stragglers=noise), 2_000, 0).step_seconds / 3
-    assert measured == pytest.approx(mean_maximum(noise, workers), rel=0.005)
+    assert measured == pytest.approx(mean_lognormal_maximum(0.1, workers), rel=0.005)
     maxima = [step_factors(noise, workers, 1, step).max() for step in range(2_000)]
-    assert float(np.mean(maxima)) == pytest.approx(mean_maximum(noise, workers), rel=0.005)
-    with pytest.raises(ConfigError, match="set slow_share to 0"):
-        mean_maximum(replace(noise, slow_share=0.1), workers)
+    assert float(np.mean(maxima)) == pytest.approx(mean_lognormal_maximum(0.1, workers), rel=0.005)
 
 
 def test_local_steps_average_what_synchronous_steps_wait_for() -> None:
@@ -309,7 +315,8 @@ def test_llama_s_published_goodput_is_met_within_five_points() -> None:
 
 def test_fewer_rows_for_each_worker_stop_paying() -> None:
     workload = Workload(100.0, 200.0, even_buckets(4e8, 8))
-    curve = scaling_curve(divide_global_batch(workload, SimulatedDdp()), Cluster(1, NETWORK), [2**power for power in range(10)], 1, 0)
+    counts = [2**power for power in range(10)]
+    curve = scaling_curve(lambda workers: (SimulatedDdp(), workload.scale_rows(1 / workers)), Cluster(1, NETWORK), counts, 1, 0)
     assert curve[1].efficiency == pytest.approx(1)
     assert pays_until(curve, 0.8) == 256
     assert curve[512].efficiency < 0.8 < curve[256].efficiency < curve[128].efficiency

@@ -2,7 +2,7 @@
 each is a class of settings in a folder of its own, of this project or of somebody else. Imports no torch."""
 
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple
 
 from pydantic import BeforeValidator, ConfigDict, PositiveInt, SerializeAsAny, ValidationInfo
 
@@ -10,6 +10,9 @@ from pipelines.config.effects import OnlyWith
 from pipelines.config.kinds import Kinds
 from pipelines.config.section import Section
 from pipelines.config.train.base import Training
+
+if TYPE_CHECKING:
+    from pipelines.planning.layouts import ParallelLayout
 
 DEFAULT_KIND = "ddp"
 ONE_WORKER = "--train.workers 1"
@@ -92,6 +95,12 @@ class StrategySettings(Section):
     def needs_secret_seed(self) -> bool:
         """Whether who knows `train.seed` could undo what the strategy hides. Such a seed stands in nothing that is published."""
         return False
+
+    @classmethod
+    def settings_for_layout(cls, layout: "ParallelLayout") -> dict[str, Any] | None:
+        """The settings of this kind that train in a planned layout, without those that have their defaults; None if it has no such
+        layouts."""
+        return None
 
     def replay_settings(self) -> "StrategySettings":
         """The settings that a verification trains with, of a strategy whose model is bitwise the same."""

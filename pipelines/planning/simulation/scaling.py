@@ -29,11 +29,6 @@ def pays_until(curve: dict[int, Outcome], threshold: float) -> int | None:
     return last
 
 
-def divide_global_batch(workload: Workload, strategy: SimulatedStrategy) -> StrategyFor:
-    """Strong scaling: the workload is that of all rows, which the workers divide."""
-    return lambda workers: (strategy, workload.scale_rows(1 / workers))
-
-
 def keep_rows_per_worker(workload: Workload, strategy: SimulatedStrategy) -> StrategyFor:
     """Weak scaling: every worker has the same workload, however many there are."""
     return lambda workers: (strategy, workload)

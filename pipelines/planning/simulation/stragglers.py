@@ -1,7 +1,6 @@
 """Workers that are slower than others: all the time, or in some steps."""
 
 from dataclasses import dataclass
-from math import erf, exp, pi, sqrt
 
 import numpy as np
 
@@ -45,17 +44,3 @@ def step_factors(stragglers: SpeedVariation, workers: int, seed: int, step: int)
     if not stragglers.step_sigma:
         return np.ones(workers)
     return np.exp(stragglers.step_sigma * normals(workers, seed, STEP_SPEED, step))
-
-
-def mean_maximum(stragglers: SpeedVariation, workers: int) -> float:
-    """Mean of the largest factor of a step over all workers and seeds, by the integral of 1 - F(x) to the power of `workers`.
-
-    Both lognormal factors together are lognormal. A slow share must be 0 here; ConfigError else.
-    """
-    if stragglers.slow_share:
-        raise ConfigError(f"slow_share is {stragglers.slow_share}: the formula is for lognormal factors alone; set slow_share to 0")
-    sigma = sqrt(stragglers.worker_sigma**2 + stragglers.step_sigma**2)
-    z = np.linspace(-8.0, 8.0, 8_001)
-    below = np.array([(1 + erf(value / sqrt(2))) / 2 for value in z])
-    density = workers * below ** (workers - 1) * np.exp(-(z**2) / 2) / sqrt(2 * pi)
-    return float(np.trapezoid(np.exp(sigma * z) * density, z)) if sigma else exp(0)

@@ -3,13 +3,16 @@ no torch."""
 
 from collections.abc import Iterable, Mapping
 from math import prod
-from typing import Annotated, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 from pydantic import PositiveInt
 
 from pipelines.config.effects import OnlyWith, is_above_1, is_on_one_worker
 from pipelines.config.train.base import Training
 from pipelines.config.train.strategy import StrategySettings, check_matrices
+
+if TYPE_CHECKING:
+    from pipelines.planning.layouts import ParallelLayout
 
 _WITH_STAGES = OnlyWith(
     ".pipeline",
@@ -99,6 +102,20 @@ class Settings(StrategySettings):
 
     def blocks_of_shards(self, train: Training) -> Iterable[int]:
         return (self.readers(train.max_workers),)
+
+    @classmethod
+    def settings_for_layout(cls, layout: "ParallelLayout") -> dict[str, Any] | None:
+        if layout.full_copies:
+            return None
+        degrees = {name: degree for name in Degrees._fields if (degree := getattr(layout, name)) > 1}
+        settings: dict[str, Any] = {"shard": layout.shard, **degrees}
+        if layout.pipeline > 1:
+            settings |= {"schedule": layout.schedule, "microbatches": layout.parts}
+        if layout.checkpointing != "none":
+            settings["activation_checkpointing"] = layout.checkpointing
+        if not layout.reshard_after_forward and layout.pipeline == 1:
+            settings["reshard_after_forward"] = False
+        return settings | {name: True for name in ("reduce_every_pass", "offload") if getattr(layout, name)}
 
     def flags_for_one_worker(self, train: Training) -> str:
         fixed = [name for name in Degrees._fields if getattr(self, name) not in (1, "auto")]

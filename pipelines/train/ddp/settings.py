@@ -1,7 +1,7 @@
 """Settings of strategy `ddp`: how gradients are compressed on their way between workers. Imports no torch."""
 
 from collections.abc import Iterable
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveInt
 
@@ -9,6 +9,9 @@ from pipelines.config.effects import OnlyInRun, OnlyWith
 from pipelines.config.section import Section, expand_kind
 from pipelines.config.train.base import Training
 from pipelines.config.train.strategy import StrategySettings
+
+if TYPE_CHECKING:
+    from pipelines.planning.layouts import ParallelLayout
 
 _POWERSGD = OnlyWith(".kind", ("powersgd",))
 _ENDS_IN_TIME = OnlyInRun(
@@ -47,6 +50,12 @@ class Settings(StrategySettings):
     compression: NamedCompression = Compression()
     """`none`, `bf16`, `fp16`, `powersgd` or `topk`, or a section with its settings: workers on a slow network send fewer bytes. It changes
     the weights a little."""
+
+    @classmethod
+    def settings_for_layout(cls, layout: "ParallelLayout") -> dict[str, Any] | None:
+        if not layout.full_copies:
+            return None
+        return {"compression": layout.compression} if layout.compression != "none" else {}
 
     def blocks_of_shards(self, train: Training) -> Iterable[int]:
         return range(train.min_workers, train.max_workers + 1)
