@@ -307,16 +307,19 @@ def plan(
     rows: float = 0.0,
     deadline: str = "",
     budget: float = 0.0,
+    measure: bool = False,
 ) -> TrainingPlan:
     """List the layouts with which a config, or a transformer `model`, trains on `hardware`, such as `h200x8,a100x64`, the fastest first.
 
     `model` is a name such as llama3-8b, or a shape such as `layers=32,width=4096,…`. `layout` is the only one to estimate, such as
     `replicate=1,shard=8`. `rows` are those to train on in all, by default those of the dataset version times the epochs. `deadline` is a
-    time such as 4h, and `budget` an amount in the currency of the prices. Raises ConfigError if something is unknown or nothing fits."""
+    time such as 4h, and `budget` an amount in the currency of the prices. With `measure`, passes of the model are timed on this machine,
+    for the hardware `here`. Raises ConfigError if something is unknown or nothing fits."""
     from pipelines.planner.plan import PlanRequest, make_plan
 
     folder = home() / "conf" / "hardware"
-    return make_plan(PlanRequest(hardware, model, layout, microbatch, accumulation, global_batch, rows, deadline, budget, folder), config)
+    numbers = (microbatch, accumulation, global_batch, rows)
+    return make_plan(PlanRequest(hardware, model, layout, *numbers, deadline, budget, folder, measure), config)
 
 
 @restored_signals("pipelines.lifecycle.clean.cleaning")

@@ -336,12 +336,14 @@ def erase_keys(program: str, arguments: list[str]) -> None:
 
 def list_layouts(program: str, arguments: list[str]) -> None:
     """List the layouts with which a config trains on given machines: memory, seconds, hours and costs of each, and the best of them."""
-    usage = "--hardware NAMExCOUNT[,…] [--deadline 4h] [--budget 200] [--layout degree=N,… --microbatch N --accumulation N] [--json]"
+    usage = "--hardware NAMExCOUNT[,…] [--deadline 4h] [--budget 200] [--layout degree=N,… --microbatch N --accumulation N] "
+    usage += "[--measure] [--json]"
     numbers = ("--microbatch", "--accumulation", "--global-batch")
     flags = dict.fromkeys(("--hardware", "--model", "--layout", "--deadline"), _TEXT)
     flags |= {name: {"type": int, "default": 0} for name in numbers} | {
         name: {"type": float, "default": 0.0} for name in ("--rows", "--budget")
     }
+    flags["--measure"] = {"action": "store_true"}
     arguments, output_flag = split_output_flag(arguments)
     options, config_arguments = split_flags(program, usage, flags, arguments)
     config = None

@@ -11,17 +11,18 @@ Prints seconds of a step with their ratio, and writes simulated-<machine>-<date>
 """
 
 import argparse
-from collections.abc import Sequence
+import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-import numpy as np
+import torch.distributed as dist
 
-from benchmarks.planning.simulated_worker import time_messages, time_steps
 from benchmarks.report import RESULTS, Row, machine, package_versions, save, show
-from benchmarks.train.spread_worker import Case, count_readers
+from benchmarks.train.spread_worker import Case, count_readers, create_case_strategy, random_rows, take_step
+from pipelines.planner.calibration import fit_link, time_messages
+from pipelines.planner.processes import call_in_processes
 from pipelines.planning.simulation.data_parallel import SimulatedDdp, SimulatedExact
 from pipelines.planning.simulation.links import Network, NetworkLink
 from pipelines.planning.simulation.model_parallel import SimulatedContext, SimulatedSharded, SimulatedTensor
@@ -32,7 +33,7 @@ from pipelines.planning.simulation.workload import Cluster, Workload, even_bucke
 
 GPT = Case(layers=4, width=256, vocabulary=1_024, context=64, rows=16)
 SMALL = Case(layers=2, width=64, vocabulary=256, context=16, rows=8)
-STEPS, INNER_STEPS = 8, 4
+STEPS, INNER_STEPS, WARM_UP = 8, 4, 2
 BUCKET_BYTES = 25 * 2**20
 """Of `ddp` on CPUs."""
 ATTENTION_SHARE = 0.1
@@ -50,17 +51,32 @@ class Measured:
     cores: int
 
 
-def fit_link(points: Sequence[tuple[int, float]], workers: int) -> NetworkLink:
-    """Latency and rate of a ring through `workers` whose all-reduces took these seconds, by least squares of relative errors."""
-    sizes, seconds = np.array(points).T
-    terms = 2 * (workers - 1) * np.stack([np.ones_like(sizes), sizes / workers], axis=1)
-    (latency, per_byte), *_ = np.linalg.lstsq(terms / seconds[:, None], np.ones_like(seconds), rcond=None)
-    return NetworkLink(1 / max(float(per_byte), 1e-12), max(float(latency), 0.0))
+def time_steps(workers: int, case: Case, train: dict[str, Any]) -> dict[str, float]:
+    """Mean seconds of a step of the slowest worker, after WARM_UP steps; and the parameters of its part of the model."""
+    answers = call_in_processes(workers, time_own_steps, case, train)
+    return {name: max(answer[name] for answer in answers) for name in answers[0]}
+
+
+def time_own_steps(case: Case, train: dict[str, Any]) -> dict[str, float]:
+    """The same of one worker, in its process."""
+    strategy = create_case_strategy(case, dist.get_rank(), dist.get_world_size(), train)
+    rows = random_rows(case, strategy.mesh.replica)
+    batch: Any = [rows] if train.get("strategy", {}).get("kind") in ("exact", "local_sgd") else rows  # by shard, or by replica
+    for number in range(WARM_UP):
+        take_step(strategy, batch, number)
+    dist.barrier()
+    started = time.perf_counter()
+    for number in range(STEPS):
+        take_step(strategy, batch, WARM_UP + number)
+    seconds = (time.perf_counter() - started) / STEPS
+    strategy.close()
+    return {"seconds": seconds, "parameters": float(sum(parameter.numel() for parameter in strategy.model.parameters()))}
 
 
 def measure(case: Case, turns: int) -> Measured:
-    answers = [time_steps(1, case, {}, STEPS) for _ in range(turns)]
-    links = {way: fit_link(points, 2) for way, points in time_messages(2).items()}
+    answers = [time_steps(1, case, {}) for _ in range(turns)]
+    fits = {way: fit_link(points, 2) for way, points in time_messages(2).items()}
+    links = {way: NetworkLink(rate, latency) for way, (latency, rate) in fits.items()}
     cores = int(machine()["cores"])
     return Measured(case, median(answer["seconds"] for answer in answers), answers[0]["parameters"], links, cores)
 
@@ -111,7 +127,7 @@ def compare(measured: Measured, workers: int, turns: int) -> list[Row]:
     for way, train in way_settings(workers).items():
         rows_factor = workers / count_readers(workers, train)
         case = replace(measured.case, rows=round(measured.case.rows * rows_factor))
-        seconds = median(time_steps(workers, case, train, STEPS)["seconds"] for _ in range(turns))
+        seconds = median(time_steps(workers, case, train)["seconds"] for _ in range(turns))
         simulated = simulate(measured, way, workers, rows_factor)
         rows.append({"workers": workers, "way": way, "measured, s": seconds, "simulated, s": simulated, "ratio": simulated / seconds})
         print(rows[-1], flush=True)

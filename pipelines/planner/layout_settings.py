@@ -10,7 +10,10 @@ from pipelines.planning.layouts import ParallelLayout
 
 def layout_settings(layout: ParallelLayout, config: Config | None = None) -> dict[str, Any]:
     """The settings of `train` that make up a layout; those that have their defaults stand there only if `config` has others."""
-    settings: dict[str, Any] = {"workers": layout.workers, "strategy": _strategy(layout)}
+    settings: dict[str, Any] = {"workers": layout.workers}
+    if config and config.train.strategy.reproducible:  # which has such passes on any number of workers
+        return settings
+    settings["strategy"] = _strategy(layout)
     shards = config.train.shards if config else Train.model_fields["shards"].default
     if layout.readers > shards:  # the order of rows is another one then
         settings["shards"] = layout.readers

@@ -11,9 +11,12 @@ from pipelines.costs.config_costs import config_costs
 from pipelines.data.versions.folds import open_fold
 from pipelines.data.versions.versions import Version
 from pipelines.errors import ConfigError, CorruptError, DatasetError
+from pipelines.planner.calibration import HERE, write_sheet
+from pipelines.planner.pass_timing import time_passes
 from pipelines.planning.candidates import BestPlan, PlanCandidate, TrainingJob, choose_plans, evaluate, find_candidates
-from pipelines.planning.hardware import Cluster, parse_clusters
+from pipelines.planning.hardware import Cluster, parse_clusters, sheet_paths
 from pipelines.planning.layouts import ParallelLayout, check_layout, parse_layout
+from pipelines.planning.measured import MeasuredPasses
 from pipelines.planning.transformer import parse_transformer
 
 DEFAULT_GLOBAL_BATCH = 512
@@ -44,6 +47,8 @@ class PlanRequest:
     """In the currency of the prices."""
     folder: Path | None = None
     """Of data sheets besides those of the package."""
+    measure: bool = False
+    """Whether to time passes of the config's model on this machine, for the hardware `here`."""
 
 
 @dataclass(frozen=True)
@@ -64,12 +69,15 @@ def make_plan(request: PlanRequest, config: Config | None = None) -> TrainingPla
     """Plan the training of `config`, or of `request.model`. Raises ConfigError for hardware, a model or a layout that is unknown or does
     not fit, for an option out of its range, and if no candidate fits; it says then which comes nearest."""
     _check_request(request)
+    _prepare_sheet(request)
     clusters = parse_clusters(request.hardware, request.folder)
     if config is None and not request.model:
         raise ConfigError("there is neither a config nor --model; give CONF.yaml, or a model such as llama3-8b")
     layout = _parse_request_layout(request, config)
     job, notes, has_rows = _job(request, config, layout)
     notes += _hardware_notes(clusters)
+    if request.measure:
+        job = replace(job, measured=_time_passes(config, clusters))
     if layout is not None:
         candidates = [_evaluate_layout(job, cluster, layout) for cluster in clusters]
         return TrainingPlan(job, sorted(candidates, key=lambda candidate: candidate.step.step_seconds), (), config, notes, has_rows)
@@ -104,6 +112,25 @@ def _parse_request_layout(request: PlanRequest, config: Config | None) -> Parall
     return replace(layout, microbatch=global_batch // passes)
 
 
+def _prepare_sheet(request: PlanRequest) -> None:
+    """Measure this machine if it is to be planned for, and has no data sheet yet."""
+    if request.measure and request.folder is not None and HERE not in sheet_paths(request.folder):
+        write_sheet(request.folder)
+
+
+def _time_passes(config: Config | None, clusters: Sequence[Cluster]) -> dict[str, MeasuredPasses]:
+    """Passes of the config's model on this machine, for each number of its cores that is to be planned for."""
+    clusters = [cluster for cluster in clusters if cluster.hardware.name == HERE and cluster.machines == 1]
+    if config is None or not clusters:
+        raise ConfigError(
+            f"--measure times the model of a config on this machine; give CONF.yaml, and --hardware {HERE} with at most as many workers as "
+            "cores"
+        )
+    version = open_fold(config)
+    strategy = config.train.strategy if config.train.strategy.reproducible else "ddp"
+    return {cluster.name: time_passes(config, version, cluster.devices, strategy) for cluster in clusters}
+
+
 def _hardware_notes(clusters: Sequence[Cluster]) -> list[str]:
     """Prices of the hardware, and its figures that are assumed."""
     notes = []
@@ -121,6 +148,9 @@ def _job(request: PlanRequest, config: Config | None, layout: ParallelLayout | N
     model = parse_transformer(request.model) if request.model or config is None else config_costs(config, version)
     global_batch = layout.global_batch if layout else request.global_batch
     precision = "auto"
+    pass_rows = 0
+    if config is not None and not request.model and config.train.strategy.reproducible:
+        pass_rows = config.train.global_batch // config.train.shards // config.train.grad_accum_steps
     if config is not None:
         global_batch, precision = global_batch or config.train.global_batch, config.train.precision
     if not global_batch:
@@ -141,6 +171,7 @@ def _job(request: PlanRequest, config: Config | None, layout: ParallelLayout | N
         global_batch=global_batch,
         precision=precision,  # type: ignore[arg-type]  # a config's names are among them
         shards=0 if config is None or layout else config.train.shards,
+        pass_rows=0 if layout else pass_rows,
         deadline_hours=seconds / 3600 if seconds else inf,
         budget=request.budget or inf,
     )

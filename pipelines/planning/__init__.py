@@ -5,7 +5,7 @@
 3. `layouts`      are the degrees and settings of strategies; it enumerates those that training accepts, or parses one.
 4. `collectives`  has the seconds of operations between devices.
 5. `stages`       are the layers of a pipeline's workers, and how long these wait.
-6. `memory`       estimates a worker's memory, and `step_time` the seconds of a step.
+6. `memory`       estimates a worker's memory, and `step_time` the seconds of a step; by `measured` passes, where there are some.
 7. `failures`     adds checkpoints, failures and restarts.
 8. `candidates`   evaluates every layout, and chooses the best of each kind.
 9. `simulation`   simulates steps and runs of many workers, with stragglers and failures, by discrete events.

@@ -1,7 +1,7 @@
 """Candidates for a training: every layout on every cluster, with hours, cost and memory; the best of each kind, and why."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from math import inf
 from typing import Literal
 
@@ -9,10 +9,12 @@ from pipelines.errors import ConfigError
 from pipelines.planning.failures import FailureEstimate, estimate_failures
 from pipelines.planning.hardware import Cluster
 from pipelines.planning.layouts import ParallelLayout, enumerate_layouts, more_passes
+from pipelines.planning.measured import MeasuredPasses
 from pipelines.planning.memory import estimate_memory, usable_bytes
 from pipelines.planning.model_costs import ModelCosts
 from pipelines.planning.step_time import StepEstimate, estimate_step
 
+Precision = Literal["fp32", "tf32", "bf16", "fp16"]
 Kind = Literal["fastest", "cheapest", "cheapest within the deadline", "fastest within the budget"]
 CHECKPOINT_BYTES_PER_SECOND = 1e9
 """Of each machine to storage: assumed. A checkpoint has 12 bytes per parameter, with the optimizer's state, and training waits for it."""
@@ -26,13 +28,15 @@ class TrainingJob:
     rows: float
     """Rows to train on in all, counting each epoch."""
     global_batch: int
-    precision: Literal["auto", "fp32", "tf32", "bf16", "fp16"] = "auto"
+    precision: Precision | Literal["auto"] = "auto"
     shards: int = 0
     """`train.shards`, which workers that read rows share evenly; where these are more, there are as many shards as they are."""
     deadline_hours: float = inf
     budget: float = inf
-    loader_rows_per_second: float = inf
-    """Of one worker."""
+    pass_rows: int = 0
+    """Rows of every pass, of a strategy whose sums do not depend on workers: all of them have full copies. 0 for any number."""
+    measured: Mapping[str, MeasuredPasses] = field(default_factory=dict)
+    """Passes that were measured on a cluster, by its name."""
     restart_seconds: float = 300.0
 
     @property
@@ -68,7 +72,7 @@ class BestPlan:
 
 def evaluate(job: TrainingJob, cluster: Cluster, layout: ParallelLayout) -> PlanCandidate:
     """The candidate of a layout on a cluster."""
-    step = estimate_step(job.model, cluster.hardware, layout, job.loader_rows_per_second)
+    step = estimate_step(job.model, cluster.hardware, layout, job.measured.get(cluster.name))
     work = job.steps * step.step_seconds
     checkpoint = 12 * job.model.parameters / (CHECKPOINT_BYTES_PER_SECOND * cluster.machines)
     failures = estimate_failures(work, cluster.hardware.devices_hours_between_failures, cluster.devices, checkpoint, job.restart_seconds)
@@ -82,8 +86,8 @@ def find_candidates(job: TrainingJob, clusters: Sequence[Cluster]) -> list[PlanC
     candidates, nearest = [], None
     for cluster, layout in _layouts(job, clusters):
         available = usable_bytes(cluster.hardware)
-        for variant in more_passes(layout, job.model):
-            if variant.accumulation * max(job.shards, layout.readers) > job.global_batch:
+        for variant in [layout] if job.pass_rows else more_passes(layout, job.model):
+            if not job.pass_rows and variant.accumulation * max(job.shards, layout.readers) > job.global_batch:
                 break  # a shard has a row in each pass
             missing = estimate_memory(job.model, variant).total - available
             if missing <= 0:  # the fewer passes, the faster
@@ -109,9 +113,21 @@ def _layouts(job: TrainingJob, clusters: Sequence[Cluster]) -> Iterator[tuple[Cl
     for cluster in clusters:
         machine = cluster.hardware.devices_per_machine
         precision = cluster.hardware.automatic_precision if job.precision == "auto" else job.precision
+        if job.pass_rows:
+            yield from ((cluster, layout) for layout in _layouts_of_passes(job, cluster.devices, precision))
+            continue
         for layout in enumerate_layouts(job.model, cluster.devices, machine, job.global_batch, precision):
             if job.shards <= layout.readers or job.shards % layout.readers == 0:
                 yield cluster, layout
+
+
+def _layouts_of_passes(job: TrainingJob, workers: int, precision: Precision) -> Iterator[ParallelLayout]:
+    """The layout in which workers share passes of a fixed number of rows, if these can be divided."""
+    passes = job.global_batch // job.pass_rows
+    if passes % workers == 0:
+        yield ParallelLayout(
+            replicate=workers, microbatch=job.pass_rows, accumulation=passes // workers, full_copies=True, precision=precision
+        )
 
 
 def choose_plans(job: TrainingJob, candidates: Sequence[PlanCandidate]) -> list[BestPlan]:

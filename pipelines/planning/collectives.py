@@ -7,7 +7,7 @@ A ring over several machines enters and leaves each machine once. NCCL runs a ri
 one machine send through all of their cards at once: the ring is as fast as the links within a machine, or as the cards together.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil, log2
 
 from pipelines.planning.hardware import Hardware
@@ -44,6 +44,14 @@ def network(hardware: Hardware) -> Network:
         hardware.network_bytes_per_second * fraction,
         hardware.network_latency_seconds,
     )
+
+
+def memory_network(hardware: Hardware) -> Network:
+    """The same within a machine whose processes add up gradients in its memory, as those without GPUs do; `network` elsewhere."""
+    links = network(hardware)
+    if not hardware.sum_bytes_per_second:
+        return links
+    return replace(links, link_bytes_per_second=hardware.sum_bytes_per_second, link_latency_seconds=hardware.sum_latency_seconds)
 
 
 def group(dimensions: tuple[tuple[int, int], ...], devices_per_machine: int) -> DeviceGroup:

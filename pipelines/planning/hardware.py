@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, PositiveFloat, PositiveInt, ValidationError
 
 from pipelines.errors import ConfigError
 
@@ -60,6 +60,9 @@ class Hardware(_Sheet):
     network_bytes_per_second: PositiveFloat
     """Between machines, per device."""
     network_latency_seconds: PositiveFloat
+    sum_bytes_per_second: NonNegativeFloat = 0.0
+    """Of the sums that processes of one machine add up in its memory; 0 for hardware that sends them by its links."""
+    sum_latency_seconds: NonNegativeFloat = 0.0
     host_bytes_per_second: PositiveFloat
     """Between a device and its machine's memory."""
     kernel_seconds: PositiveFloat

@@ -17,12 +17,14 @@ from pipelines.planning.collectives import (
     Network,
     all_gather_seconds,
     all_reduce_seconds,
+    memory_network,
     network,
     reduce_scatter_seconds,
     send_seconds,
 )
 from pipelines.planning.hardware import BYTES, Hardware
 from pipelines.planning.layouts import ParallelLayout
+from pipelines.planning.measured import MeasuredPasses
 from pipelines.planning.memory import MemoryEstimate, estimate_memory
 from pipelines.planning.model_costs import Layer, Matmul, ModelCosts, convert_precision
 from pipelines.planning.stages import WorkerLayers, bubble_seconds, worker_shares
@@ -120,6 +122,9 @@ class _Pass:
     def times(self, factor: float) -> "_Pass":
         return _Pass(*(factor * value for value in (self.matmul, self.attention, self.elementwise, self.tensor)))
 
+    def scale_compute(self, factor: float) -> "_Pass":
+        return _Pass(factor * self.matmul, factor * self.attention, factor * self.elementwise, self.tensor)
+
     def plus(self, other: "_Pass") -> "_Pass":
         return _Pass(
             self.matmul + other.matmul,
@@ -154,13 +159,16 @@ def matmul_seconds(hardware: Hardware, precision: str, rows: float, inputs: floa
     return flops / (hardware.peak(precision) * hardware.achieved.matmul.fraction) + traffic / bandwidth
 
 
-def estimate_step(model: ModelCosts, hardware: Hardware, layout: ParallelLayout, loader_rows_per_second: float = inf) -> StepEstimate:
-    """The estimate of a step of `layout.global_batch` rows. `loader_rows_per_second` is what one worker's loader gives."""
+def estimate_step(model: ModelCosts, hardware: Hardware, layout: ParallelLayout, measured: MeasuredPasses | None = None) -> StepEstimate:
+    """The estimate of a step of `layout.global_batch` rows. With `measured` passes of the model, those of a layout take as much longer than
+    by the roofline as these do, and workers wait for the loader if it is slower; without, data count as fast enough."""
     converted = convert_precision(model, BYTES[layout.precision])
     machine = _Machine(hardware, layout, network(hardware))
     rows = layout.microbatch / layout.parts
     of_layer = {layer.name: _layer_passes(layer, machine, rows) for layer in converted.layers}
-    workers = [(share, *_passes_of_worker(share, of_layer)) for share in worker_shares(converted, layout)]
+    factor = _measured_factor(converted, machine, rows / layout.context, measured) if measured else 1.0
+    shares = worker_shares(converted, layout)
+    workers = [(share, *_passes_of_worker(share, of_layer, factor)) for share in shares]
     slowest, forward, backward = max(workers, key=lambda worker: worker[1].total + worker[2].total)
     count = layout.accumulation * layout.parts
     bubble = _bubble(machine, forward, backward, rows, slowest) * layout.accumulation
@@ -172,7 +180,7 @@ def estimate_step(model: ModelCosts, hardware: Hardware, layout: ParallelLayout,
         computed.elementwise,
         computed.tensor + gathered,
         bubble,
-        _optimizer_seconds(slowest, machine),
+        _optimizer_seconds(slowest, machine, measured.update_seconds / model.parameters if measured else None),
         0.0,
         layout.global_batch,
         layout.global_batch * model.units_per_row,
@@ -180,19 +188,28 @@ def estimate_step(model: ModelCosts, hardware: Hardware, layout: ParallelLayout,
         0.0,
         estimate_memory(model, layout),
     )
+    loader_rows_per_second = measured.loader_rows_per_second if measured else inf
     data = max(0.0, layout.global_batch / layout.readers / loader_rows_per_second - partial.step_seconds)
     estimate = replace(partial, data_seconds=data)
     peak = hardware.peak(layout.precision) * layout.workers
     return replace(estimate, mfu=model.model_flops * layout.global_batch / estimate.step_seconds / peak)
 
 
-def _passes_of_worker(share: WorkerLayers, of_layer: Mapping[str, tuple[_Pass, _Pass]]) -> tuple[_Pass, _Pass]:
-    """Forward and backward pass of a microbatch through all layers of a worker."""
+def _measured_factor(model: ModelCosts, machine: _Machine, rows: float, measured: MeasuredPasses) -> float:
+    """Measured seconds of a pass of all layers on one worker, by those of the roofline."""
+    layout = ParallelLayout(full_copies=True, precision=machine.layout.precision, compile=machine.layout.compile)
+    alone = _Machine(machine.hardware, layout, machine.links)
+    passes = [one.times(layer.count) for layer in model.layers for one in _layer_passes(layer, alone, rows)]
+    return measured.pass_seconds(rows) / sum(one.compute for one in passes)
+
+
+def _passes_of_worker(share: WorkerLayers, of_layer: Mapping[str, tuple[_Pass, _Pass]], factor: float) -> tuple[_Pass, _Pass]:
+    """Forward and backward pass of a microbatch through all layers of a worker, which compute so many times as long."""
     forward, backward = _Pass(), _Pass()
     for layer, count in share.layers:
         one_forward, one_backward = of_layer[layer.name]
         forward, backward = forward.plus(one_forward.times(count)), backward.plus(one_backward.times(count))
-    return forward, backward
+    return forward.scale_compute(factor), backward.scale_compute(factor)
 
 
 def _layer_passes(layer: Layer, machine: _Machine, rows: float) -> tuple[_Pass, _Pass]:
@@ -322,6 +339,7 @@ def _data_parallel_seconds(share: WorkerLayers, machine: _Machine, forward: _Pas
     units = sum(count for _, count in share.layers)
     if layout.parameter_shards == 1:
         members = machine.group("replicate", "shard", "context")
+        links = memory_network(machine.hardware) if layout.full_copies and members.machines == 1 else links
         sums = all_reduce_seconds(COMPRESSED_BYTES[layout.compression] * parameters, members, links)
         return _seconds_lost(machine, [_Phase(sums, backward.total, 1)], units)
     members = machine.group("shard", "context")
@@ -358,9 +376,12 @@ def _seconds_lost(machine: _Machine, phases: list[_Phase], units: float) -> floa
     return seconds
 
 
-def _optimizer_seconds(share: WorkerLayers, machine: _Machine) -> float:
+def _optimizer_seconds(share: WorkerLayers, machine: _Machine, parameter_seconds: float | None) -> float:
+    """Seconds of the update, of measured ones per parameter if there are any."""
     layout = machine.layout
     parameters = share.parameters / layout.tensor / layout.parameter_shards
+    if parameter_seconds is not None:
+        return parameters * parameter_seconds
     traffic = (UPDATE_BYTES if layout.fused_optimizer else LOOP_UPDATE_BYTES) * parameters
     if layout.offload:  # gradients to the machine and parameters back, and an update in its memory
         host = machine.hardware.host_bytes_per_second

@@ -134,7 +134,7 @@ def run_predict(name: str, seed: int, folder: Path, seconds: float) -> tuple[Tab
 
 
 def run_nights(name: str, seed: int, folder: Path, seconds: float, count: int = nights.NIGHTS) -> tuple[Tables, bool]:
-    outcomes, ending = nights.run_all(folder, seed, count, seconds)
+    outcomes, ending = nights.run_all(folder, seed, count)
     return {"faults": fault_rows(name, outcomes, {}), name: [{"case": name, **ending}]}, are_recovered(outcomes)
 
 
@@ -192,7 +192,9 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--cases", nargs="+", choices=list(CASES), default=list(CASES))
     parser.add_argument("--results", type=Path, default=RESULTS)
-    parser.add_argument("--seconds", type=float, default=900.0, help="of a case, after which no more faults are caused")
+    parser.add_argument(
+        "--seconds", type=float, default=900.0, help="of a case, after which no more faults are caused; of nights, their number decides"
+    )
     parser.add_argument("--nights", type=int, default=nights.NIGHTS, help="of the case of that name")
     parser.add_argument("--append", action="store_true", help="to today's result instead of replacing it")
     arguments = parser.parse_args()

@@ -34,7 +34,7 @@ def test_p8_an_altered_version_ends_in_an_error_or_in_the_right_rows(tmp_path: P
 @pytest.mark.full
 @pytest.mark.timeout(900)
 def test_p8_nights_with_kills_have_the_rows_of_one_etl(tmp_path: Path) -> None:
-    outcomes, ending = nights.run_all(tmp_path / "nights", SEED, 2, 600.0)
+    outcomes, ending = nights.run_all(tmp_path / "nights", SEED, 2)
     assert all(outcome.recovered for outcome in outcomes), outcomes[-1].note
     assert ending["versions"] >= 1 and ending["runs FINISHED"] >= 2
 

@@ -109,6 +109,16 @@ def test_one_layout_of_a_named_model(capsys: pytest.CaptureFixture[str]) -> None
     assert candidate["tokens_per_second"] == pytest.approx(8 * candidate["tokens_per_second_per_worker"])
 
 
+def test_a_strategy_whose_sums_do_not_depend_on_workers_keeps_its_passes() -> None:
+    """All that a plan changes is the number of workers."""
+    config = api.read_config("conf/adult.yaml", {"train.strategy": "exact"})
+    plan = make_plan(PlanRequest("h100x1,h100x2,h100x8", rows=1e6), config)
+    assert [layout_settings(candidate.layout, config) for candidate in plan.candidates]
+    for candidate in plan.candidates:
+        assert layout_settings(candidate.layout, config) == {"workers": candidate.layout.workers}
+        assert candidate.layout.microbatch == config.train.global_batch // config.train.shards
+
+
 def test_a_table_with_lines_to_paste(capsys: pytest.CaptureFixture[str]) -> None:
     COMMANDS["plan"]("lockstep plan", ["conf/gpt_10m.yaml", "--hardware", "h100x8", "--rows", "1e7", "--deadline", "100h"])
     text = capsys.readouterr().out
@@ -133,6 +143,10 @@ def test_a_table_with_lines_to_paste(capsys: pytest.CaptureFixture[str]) -> None
         (
             ["conf/gpt_10m.yaml", "--hardware", "h100x8", "--layout", "shard=8,accumulation=3"],
             "24 passes of a step.*do not divide its .* rows; give degrees that do, or --microbatch",
+        ),
+        (
+            ["conf/gpt_10m.yaml", "--hardware", "h100x8", "--measure"],
+            "--measure times the model of a config.*give CONF.yaml, and --hardware here",
         ),
         (["conf/gpt_10m.yaml", "--hardware", "h100x8", "--deadline", "4h"], "how many rows are trained on is unknown.*; give --rows"),
         (["conf/gpt_10m.yaml", "--hardware", "h100x8", "--rows", "-1"], "rows is -1, which is below 0; give a number above 0"),

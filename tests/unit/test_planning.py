@@ -30,6 +30,7 @@ from pipelines.planning.failures import (
 )
 from pipelines.planning.hardware import SHEETS, parse_clusters, read_hardware, sheet_paths
 from pipelines.planning.layouts import ParallelLayout, check_layout, enumerate_layouts, more_passes, parse_layout
+from pipelines.planning.measured import MeasuredPasses, fit_passes
 from pipelines.planning.memory import estimate_memory, usable_bytes
 from pipelines.planning.model_costs import Activations, Layer, Matmul, ModelCosts, convert_precision
 from pipelines.planning.stages import bubble_seconds, microbatches_held, worker_shares
@@ -383,8 +384,25 @@ class TestStepTime:
         )
 
     def test_a_slow_loader_is_waited_for(self) -> None:
-        step = estimate_step(LLAMA, H100, SHARDED, loader_rows_per_second=0.5)
+        step = estimate_step(LLAMA, H100, SHARDED, MeasuredPasses(0.0, 0.1, 0.0, loader_rows_per_second=0.5))
         assert isclose(step.step_seconds, 2 / 0.5) and step.limit == "reading data"
+
+    def test_measured_passes_take_the_place_of_the_roofline(self) -> None:
+        """A worker with all layers takes what was measured, and half of them half of it."""
+        measured = MeasuredPasses(constant_seconds=0.5, row_seconds=0.25, update_seconds=2.0)
+        step = estimate_step(LLAMA, H100, ParallelLayout(microbatch=4, accumulation=3, full_copies=True), measured)
+        assert isclose(step.compute_seconds, 3 * (0.5 + 4 * 0.25)) and isclose(step.optimizer_seconds, 2.0)
+        halves = estimate_step(LLAMA, H100, parse_layout("pipeline=2,microbatch=8,microbatches=2"), measured)
+        assert 0.4 < halves.compute_seconds / (2 * measured.pass_seconds(4)) < 0.65
+
+    @pytest.mark.parametrize(
+        ("seconds", "expected"),
+        [((1.0, 3.0), (0.5, 0.25)), ((1.0, 0.5), (0.75, 0.0)), ((0.1, 3.0), (0.0, 0.3))],
+        ids=["a line", "noise", "caches"],
+    )
+    def test_two_measured_passes_make_a_line(self, seconds: tuple[float, float], expected: tuple[float, float]) -> None:
+        measured = fit_passes((2, 10), seconds, 0.0)
+        assert (measured.constant_seconds, measured.row_seconds) == pytest.approx(expected)
 
     def test_a_perceptron_and_rows_that_are_no_tokens(self) -> None:
         model = perceptron(4_096, 6)
@@ -494,6 +512,15 @@ class TestCandidates:
         candidates = find_candidates(replace(self.JOB, shards=8), parse_clusters("h100x16"))
         assert {candidate.layout.readers for candidate in candidates} == {1, 2, 4, 8, 16}  # 16 of them need 16 shards
         assert all(candidate.layout.accumulation <= 512 // 8 for candidate in candidates)
+
+    def test_passes_of_fixed_rows_are_shared(self) -> None:
+        """A strategy whose sums do not depend on workers has one layout for each number of them that divides its passes."""
+        job = replace(self.JOB, model=perceptron(256, 4), pass_rows=self.JOB.global_batch // 8)
+        layouts = [candidate.layout for candidate in find_candidates(job, parse_clusters("h200x2,h200x4,h200x8,h200x16"))]
+        assert {(layout.workers, layout.accumulation, layout.microbatch) for layout in layouts} == {
+            (count, 8 // count, job.pass_rows) for count in (2, 4, 8)
+        }
+        assert all(layout.full_copies and layout.global_batch == job.global_batch for layout in layouts)
 
     def test_a_candidate_of_a_layout_of_ones_own(self) -> None:
         (cluster,) = parse_clusters("h100x8")

@@ -1,0 +1,63 @@
+"""What is measured of a machine and of a model, in processes as workers are."""
+
+
+import pytest
+import torch
+import torch.distributed as dist
+from trainings import open_dataset, training
+
+from pipelines.config import Config
+from pipelines.data.versions.versions import Version
+from pipelines.errors import ConfigError
+from pipelines.planner.calibration import fit_link, time_messages
+from pipelines.planner.pass_timing import time_passes
+from pipelines.planner.processes import call_in_processes
+
+
+def rank_and_sum(number: int) -> tuple[int, float, int]:
+    total = torch.tensor([float(number + dist.get_rank())])
+    dist.all_reduce(total)
+    return dist.get_rank(), float(total), torch.get_num_threads()
+
+
+def fail() -> None:
+    raise ConfigError("one of them cannot")
+
+
+def test_processes_answer_by_rank_and_are_a_group() -> None:
+    assert call_in_processes(2, rank_and_sum, 10, threads=1) == [(0, 21.0, 1), (1, 21.0, 1)]
+    with pytest.raises(ConfigError, match="one of them cannot"):
+        call_in_processes(1, fail)
+
+
+@pytest.mark.parametrize("workers", [2, 4])
+def test_a_link_is_fitted_to_its_all_reduces(workers: int) -> None:
+    latency, rate = 50e-6, 2e9
+    points = [(size, 2 * (workers - 1) * (latency + size / workers / rate)) for size in (2**10, 2**16, 2**24)]
+    assert fit_link(points, workers) == pytest.approx((latency, rate))
+
+
+def test_messages_of_two_processes_are_timed() -> None:
+    for points in time_messages(2).values():
+        assert [size for size, _ in points] == sorted({size for size, _ in points})
+        assert points[-1][1] > points[0][1] > 0
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> tuple[Config, Version]:
+    config = training(tmp_path_factory.mktemp("timed"), rows=2_000, global_batch=256, shards=8, task={"hidden": [256, 256]})
+    return config, open_dataset(config)
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "exact"])
+def test_passes_of_a_model_are_timed(dataset: tuple[Config, Version], strategy: str) -> None:
+    passes = time_passes(*dataset, workers=1, strategy=strategy)
+    assert 0 < passes.pass_seconds(256) < 1 and passes.pass_seconds(256) >= passes.pass_seconds(8)
+    assert passes.loader_rows_per_second > 1_000
+
+
+def test_too_few_rows_cannot_be_timed(dataset: tuple[Config, Version]) -> None:
+    config, version = dataset
+    large = config.model_copy(update={"train": config.train.model_copy(update={"global_batch": 2_000})})
+    with pytest.raises(ConfigError, match="two passes of 2000 rows cannot be timed with the 2000 rows of split train; lower"):
+        time_passes(large, version, 1, "ddp")
