@@ -16,8 +16,8 @@ _TIMEOUT = timedelta(seconds=300)
 
 
 def call_in_processes(processes: int, function: Callable[..., Answer], *arguments: Any, threads: int = 1) -> list[Answer]:
-    """What `function` returns in each of so many processes, by rank. Each has `threads` threads of torch, and they are a Gloo group, so
-    that they can wait for each other. Function and arguments are pickled. Raises what the function raises in one of them."""
+    """Call `function` in each of so many processes, and return its answers by rank. Each process has `threads` threads of torch, and they
+    are a Gloo group, so that they can wait for each other. Function and arguments are pickled. Raises what the function raises."""
     with TemporaryDirectory(prefix="lockstep-group-") as folder:
         rendezvous = str(Path(folder) / "rendezvous")
         with ProcessPoolExecutor(processes, get_context("spawn")) as pool:

@@ -6,7 +6,7 @@ from math import inf
 from typing import Literal
 
 from pipelines.errors import ConfigError
-from pipelines.planning.failures import FailureEstimate, estimate_failures
+from pipelines.planning.failures import RESTART_SECONDS, FailureEstimate, estimate_failures
 from pipelines.planning.hardware import Cluster
 from pipelines.planning.layouts import ParallelLayout, enumerate_layouts, more_passes
 from pipelines.planning.measured import MeasuredPasses
@@ -37,7 +37,7 @@ class TrainingJob:
     """Rows of every pass, of a strategy whose sums do not depend on workers: all of them have full copies. 0 for any number."""
     measured: Mapping[str, MeasuredPasses] = field(default_factory=dict)
     """Passes that were measured on a cluster, by its name."""
-    restart_seconds: float = 300.0
+    restart_seconds: float = RESTART_SECONDS
 
     @property
     def steps(self) -> float:

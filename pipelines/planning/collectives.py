@@ -47,7 +47,7 @@ def network(hardware: Hardware) -> Network:
 
 
 def memory_network(hardware: Hardware) -> Network:
-    """The same within a machine whose processes add up gradients in its memory, as those without GPUs do; `network` elsewhere."""
+    """The bandwidths within a machine whose processes add up gradients in its memory, as those without GPUs do; `network` elsewhere."""
     links = network(hardware)
     if not hardware.sum_bytes_per_second:
         return links

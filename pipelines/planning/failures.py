@@ -5,6 +5,9 @@ from math import exp, expm1, inf, sqrt
 
 from pipelines.errors import ConfigError
 
+RESTART_SECONDS = 300.0
+"""From a failure to the next step: assumed."""
+
 
 @dataclass(frozen=True)
 class FailureEstimate:
@@ -51,7 +54,7 @@ def completion_seconds(
 
 
 def estimate_failures(
-    work_seconds: float, device_hours: float, devices: int, checkpoint_seconds: float = 10.0, restart_seconds: float = 300.0
+    work_seconds: float, device_hours: float, devices: int, checkpoint_seconds: float = 10.0, restart_seconds: float = RESTART_SECONDS
 ) -> FailureEstimate:
     """The estimate with the best time between checkpoints. `checkpoint_seconds` are those in which training waits, and `restart_seconds`
     those from a failure to the next step. Raises ConfigError for seconds that are no times."""
@@ -66,7 +69,7 @@ def estimate_failures(
     return FailureEstimate(work_seconds, seconds, seconds / between, interval)
 
 
-def available_interval(checkpoint_seconds: float, detection_seconds: float, restart_seconds: float) -> float:
-    """The seconds between checkpoints that make a service which can be restored most available: with Ts seconds of a checkpoint, Tf until a
-    failure is noticed and Tr of a restart, Ts + sqrt(2 (Tf + Tr) Ts + Ts**2)."""
-    return checkpoint_seconds + sqrt(2 * (detection_seconds + restart_seconds) * checkpoint_seconds + checkpoint_seconds**2)
+def available_interval(checkpoint_seconds: float, between_failures: float, restart_seconds: float = RESTART_SECONDS) -> float:
+    """The seconds from one checkpoint to the next with which training goes on for the largest part of the time: with Ts seconds of a
+    checkpoint, Tf between failures and Tr of a restart, Ts + sqrt(2 (Tf + Tr) Ts + Ts**2), where a failure loses half of an interval."""
+    return checkpoint_seconds + sqrt(2 * (between_failures + restart_seconds) * checkpoint_seconds + checkpoint_seconds**2)

@@ -166,7 +166,7 @@ def estimate_step(model: ModelCosts, hardware: Hardware, layout: ParallelLayout,
     machine = _Machine(hardware, layout, network(hardware))
     rows = layout.microbatch / layout.parts
     of_layer = {layer.name: _layer_passes(layer, machine, rows) for layer in converted.layers}
-    factor = _measured_factor(converted, machine, rows / layout.context, measured) if measured else 1.0
+    factor = _roofline_factor(converted, machine, rows / layout.context, measured) if measured else 1.0
     shares = worker_shares(converted, layout)
     workers = [(share, *_passes_of_worker(share, of_layer, factor)) for share in shares]
     slowest, forward, backward = max(workers, key=lambda worker: worker[1].total + worker[2].total)
@@ -195,7 +195,7 @@ def estimate_step(model: ModelCosts, hardware: Hardware, layout: ParallelLayout,
     return replace(estimate, mfu=model.model_flops * layout.global_batch / estimate.step_seconds / peak)
 
 
-def _measured_factor(model: ModelCosts, machine: _Machine, rows: float, measured: MeasuredPasses) -> float:
+def _roofline_factor(model: ModelCosts, machine: _Machine, rows: float, measured: MeasuredPasses) -> float:
     """Measured seconds of a pass of all layers on one worker, by those of the roofline."""
     layout = ParallelLayout(full_copies=True, precision=machine.layout.precision, compile=machine.layout.compile)
     alone = _Machine(machine.hardware, layout, machine.links)

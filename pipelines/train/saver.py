@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from pipelines.config.train.base import Checkpoint
 from pipelines.data.versions.versions import Version
 from pipelines.errors import NonFiniteError, TrainingError
+from pipelines.planning.failures import available_interval
 from pipelines.train.checkpoint.checkpoint_record import Record
 from pipelines.train.checkpoint.checkpoints import Checkpoints, PendingCheckpoint
 from pipelines.train.dtensor import local_part
@@ -18,6 +19,9 @@ from pipelines.train.step_clock import CHECKPOINT, OTHER
 from pipelines.train.step_statistics import REMEDY, CurveWindow
 from pipelines.train.strategy import Strategy
 from pipelines.train.workers import all_gather_object
+
+FIRST_SAVE_SECONDS = 1.0
+"""For which training waits in a save, as long as none has been measured."""
 
 
 class Saver:
@@ -33,6 +37,14 @@ class Saver:
         self._infinite = infinite_buffers(strategy.model)
         self._pending: PendingCheckpoint | None = None
         self.saved_step, self._saved_at = 0, time.monotonic()
+        self._save_seconds = FIRST_SAVE_SECONDS
+        """For which training has waited in the last save."""
+
+    @property
+    def interval_seconds(self) -> float | None:
+        """The seconds from one save to the next; None if time decides none. By rank 0's measurements with `every_seconds: auto`."""
+        seconds = self._settings.every_seconds
+        return available_interval(self._save_seconds, 3600 * self._settings.failure_hours) if seconds == "auto" else seconds
 
     @property
     def is_written(self) -> bool:
@@ -41,7 +53,7 @@ class Saver:
 
     def is_due(self, step: int) -> bool:
         """Whether the state after `step` steps should be saved; only rank 0 returns true."""
-        seconds = self._settings.every_seconds
+        seconds = self.interval_seconds
         by_seconds = seconds is not None and time.monotonic() - self._saved_at >= seconds
         return self._strategy.mesh.context.rank == 0 and (by_seconds or self.is_due_by_steps(step))
 
@@ -61,6 +73,7 @@ class Saver:
         Raises NonFiniteError if a weight is NaN or infinite.
         """
         self._strategy.clock.enter(CHECKPOINT)
+        began = time.monotonic()
         self._strategy.sync_buffers()
         state = self._strategy.state_dict()
         check_weights(state["model"], self._infinite, run.state.step)
@@ -78,6 +91,7 @@ class Saver:
         self.commit()
         self._pending = self._checkpoints.begin(state, record)
         self.saved_step, self._saved_at = record.step, time.monotonic()
+        self._save_seconds = self._saved_at - began
         self._strategy.clock.enter(OTHER)
         if is_awaited:
             self.commit()
@@ -86,8 +100,9 @@ class Saver:
         """Complete the current save, if there is one; waits until it is written."""
         if self._pending is not None:
             self._strategy.clock.enter(CHECKPOINT)
-            pending, self._pending = self._pending, None
+            pending, self._pending, began = self._pending, None, time.monotonic()
             path = self._checkpoints.commit(pending)
+            self._save_seconds += time.monotonic() - began
             self._strategy.clock.enter(OTHER)
             self._hooks.report_checkpoint(pending.record.step, path)
 

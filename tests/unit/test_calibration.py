@@ -1,6 +1,5 @@
 """What is measured of a machine and of a model, in processes as workers are."""
 
-
 import pytest
 import torch
 import torch.distributed as dist

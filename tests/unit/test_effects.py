@@ -35,6 +35,8 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "train.balance.kind": ({"train.balance": "auto"}, {"train.workers": 2}),
     "train.balance": ({"train.balance": "auto", "train.workers": 2, "train.strategy": "sharded"}, {"train.strategy": "ddp"}),
     "train.ema_decay": ({"train.ema_decay": 0.99, "train.strategy": "sharded"}, {"train.strategy": "ddp"}),
+    "train.checkpoint.failure_hours": (
+        {"train.checkpoint.failure_hours": 12}, {"train.checkpoint.every_seconds": "auto"}),
     "train.profile.ranks": ({"train.profile.ranks": [0]}, {"train.profile.steps": [50, 60]}),
     "train.profile.memory": ({"train.profile.memory": True}, {"train.profile.steps": [50, 60]}),
     "train.shuffle_window": ({"train.shuffle_window": 4, "train.shuffle": False}, {"train.shuffle": True}),

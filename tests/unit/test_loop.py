@@ -17,6 +17,7 @@ from trainings import open_dataset, training
 from pipelines.config import Config
 from pipelines.errors import NonFiniteError, TrainingError
 from pipelines.tasks.bind import build_task
+from pipelines.train import saver
 from pipelines.train.checkpoint import run_directory
 from pipelines.train.checkpoint.checkpoint_record import RECORD
 from pipelines.train.checkpoint.checkpoints import Checkpoints
@@ -285,6 +286,17 @@ def test_every_seconds_saves_by_the_clock(home: Path, tmp_path: Path) -> None:
     assert len(hooks.saves) == EPOCH
     _, _, hooks = fit_alone(training(home, epochs=1, checkpoint={"every_seconds": 1e6}), tmp_path / "rarely")
     assert hooks.saves == [EPOCH]
+
+
+def test_automatic_seconds_follow_from_the_last_save(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = training(home, epochs=1, checkpoint={"every_seconds": "auto", "failure_hours": 2})
+    _, _, hooks = fit_alone(config, tmp_path / "rarely")
+    assert hooks.saves == [EPOCH]  # the first interval is two minutes
+    calls: list[tuple[float, float]] = []
+    monkeypatch.setattr(saver, "available_interval", lambda saves, between: calls.append((saves, between)) or 0.0)
+    _, _, hooks = fit_alone(config, tmp_path)
+    assert len(hooks.saves) == EPOCH and calls[0] == (saver.FIRST_SAVE_SECONDS, 7_200.0)
+    assert all(0 < saves < saver.FIRST_SAVE_SECONDS for saves, _ in calls[1:])
 
 
 @pytest.mark.parametrize("tear", [lambda newest: (newest / RECORD).unlink(), lambda newest: [file.unlink() for file in newest.iterdir()]])

@@ -446,8 +446,16 @@ class TestFailures:
         effective = [estimate_failures(1e6, 50_000, devices).effective for devices in (8, 512, 16_384)]
         assert effective == sorted(effective, reverse=True)
 
-    def test_the_interval_of_a_service(self) -> None:
-        assert isclose(available_interval(5, 10, 20), 5 + (2 * 30 * 5 + 25) ** 0.5)
+    @pytest.mark.parametrize(("saves", "between", "restart"), [(5, 600, 20), (60, 3_600, 300), (300, 600, 60)])
+    def test_most_of_the_time_is_work_at_the_best_interval(self, saves: float, between: float, restart: float) -> None:
+        """Of an interval, the save is no work; after a failure, a restart and half of an interval are lost."""
+
+        def available_share(interval: float) -> float:
+            return (interval - saves) / interval * between / (between + restart + interval / 2)
+
+        best = available_interval(saves, between, restart)
+        shares = [available_share(best * factor) for factor in (0.8, 0.95, 1.0, 1.05, 1.25)]
+        assert max(shares) == shares[2]
 
     def test_seconds_that_are_none_are_refused(self) -> None:
         with pytest.raises(ConfigError, match="set all of them above 0"):

@@ -138,8 +138,12 @@ class Checkpoint(Section):
 
     every_steps: PositiveInt | None = None
     """Steps between checkpoints; by default, one is saved at the end of each epoch."""
-    every_seconds: Annotated[float, Field(gt=0)] | None = None
-    """Seconds between checkpoints; with `every_steps` as well, whichever is due first."""
+    every_seconds: Annotated[float, Field(gt=0)] | Literal["auto"] | None = None
+    """Seconds between checkpoints; with `every_steps` as well, whichever is due first. `auto` is the interval at which saves and failures
+    together cost least, by how long training has waited for the last save."""
+    failure_hours: Annotated[float, Field(gt=0), OnlyWith(".every_seconds", ("auto",))] = 24.0
+    """With `every_seconds: auto`: mean hours between failures of the run, by whatever ends it. `lockstep plan` says how many to expect of
+    machines."""
     keep: PositiveInt = 2
     """Number of newest checkpoints to keep; with each, the best one until then is kept too."""
 
