@@ -27,7 +27,7 @@ from pipelines.data.versions.versions import Version, open_version, read_column,
 from pipelines.errors import LockstepError
 
 NIGHTS = 50
-JOB_SECONDS = 300.0
+JOB_SECONDS = 1_500.0
 REFUSED_MODEL = 8
 CHAMPION = "models:/people@champion"
 NIGHTS_PER_TRAINING = 4
