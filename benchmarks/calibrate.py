@@ -7,7 +7,7 @@ The sheet is conf/hardware/here.yaml under LOCKSTEP_HOME. It takes a quarter of 
 
 import argparse
 
-from pipelines.config.load import home
+from pipelines.config.paths import home
 from pipelines.planner.calibration import write_sheet
 
 

@@ -26,7 +26,7 @@ from mlflow.entities import Run
 from benchmarks.report import RESULTS, Row, machine, show
 from pipelines.config import Config, from_command_line
 from pipelines.config.dataset.dataset import FoldSplit
-from pipelines.config.load import home
+from pipelines.config.paths import home
 from pipelines.runtime import atomic
 from pipelines.tracking.cross_validation_run import CROSS_VALIDATION
 from pipelines.tracking.parent_run import PARENT

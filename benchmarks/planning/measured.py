@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
@@ -25,17 +25,18 @@ import torch.distributed as dist
 
 from benchmarks.report import RESULTS, Row, package_versions, save, show
 from pipelines.config import Config, from_command_line
-from pipelines.config.load import home
+from pipelines.config.paths import home
 from pipelines.config.train.train import Train
 from pipelines.costs.config_costs import config_costs
 from pipelines.data.versions.folds import open_fold
 from pipelines.data.versions.versions import Version
-from pipelines.errors import ConfigError, LockstepError
+from pipelines.errors import LockstepError
 from pipelines.planner.calibration import HERE, write_sheet
 from pipelines.planner.pass_timing import time_passes
 from pipelines.planner.processes import call_in_processes
 from pipelines.planning.hardware import read_hardware
 from pipelines.planning.layouts import ParallelLayout, layout_fault
+from pipelines.planning.measured import MeasuredPasses
 from pipelines.planning.step_time import StepEstimate, estimate_step
 from pipelines.tasks.bind import build_task
 from pipelines.train.checkpoint.checkpoints import Checkpoints
@@ -117,45 +118,47 @@ def layout_config(config: Config, name: str) -> tuple[Config, ParallelLayout]:
     """The config that trains in a layout, and the layout."""
     kind, _, workers_text = name.partition(" on ")
     workers = int(workers_text or 2)
-    strategy: dict[str, Any] = {"kind": kind}
-    if degrees := {**SHARDED, **ON_FOUR}.get(name):
-        strategy = {"kind": "sharded", **degrees}
+    degrees: dict[str, Any] = {**SHARDED, **ON_FOUR}.get(name, {})
     values = config.train.model_dump(mode="json", exclude_unset=True, exclude={"init_from", "balance", "ema_decay"})
-    values |= {"workers": workers, "strategy": strategy, "max_steps": 100_000, "epochs": 1_000}
+    values |= {"workers": workers, "strategy": {"kind": "sharded", **degrees} if degrees else kind, "max_steps": 100_000, "epochs": 1_000}
     train = Train.model_validate(values)
-    changed = config.model_copy(update={"train": train})
-    readers = train.strategy.readers(workers)
-    if kind == "exact":
-        passes = train.shards // workers * train.grad_accum_steps
-        rows = train.global_batch // train.shards // train.grad_accum_steps
-        return changed, ParallelLayout(replicate=workers, microbatch=rows, accumulation=passes, full_copies=True, precision="fp32")
-    rows = train.global_batch // readers // train.grad_accum_steps
-    common: dict[str, Any] = {"microbatch": rows, "accumulation": train.grad_accum_steps, "precision": "fp32"}
-    if kind == "ddp":
-        return changed, ParallelLayout(replicate=workers, full_copies=True, **common)
-    return changed, ParallelLayout(**{"shard": 1, **(degrees or {})}, **common)
+    # A strategy whose sums do not depend on workers computes a pass for each shard.
+    passes = train.grad_accum_steps * (train.shards // workers if train.strategy.reproducible else 1)
+    rows = train.global_batch // train.strategy.readers(workers) // passes
+    layout = ParallelLayout(replicate=1 if degrees else workers, microbatch=rows, accumulation=passes, full_copies=not degrees)
+    return config.model_copy(update={"train": train}), replace(layout, precision="fp32", **degrees)
 
 
-def compare(config: Config, version: Version, name: str, seconds: float, passes: dict[Any, Any]) -> Row | None:
+class Predictor:
+    """Predicts steps of a pipeline, by passes of its model that are timed once for each number of processes and each strategy."""
+
+    def __init__(self, config: Config, version: Version) -> None:
+        self.config, self.version = config, version
+        self.model, self.hardware = config_costs(config, version), read_hardware(HERE, home() / "conf" / "hardware")
+        self._passes: dict[tuple[str, int], MeasuredPasses] = {}
+
+    def predict(self, layout: ParallelLayout, kind: str) -> StepEstimate:
+        key = (kind, layout.workers)
+        if key not in self._passes:
+            settings = self.config.train.strategy if kind == self.config.train.strategy.kind else kind
+            self._passes[key] = time_passes(self.config, self.version, layout.workers, settings)
+        return estimate_step(self.model, self.hardware, layout, self._passes[key])
+
+
+def compare(predictor: Predictor, name: str, seconds: float) -> Row | None:
     """Predicted and measured figures; None for a layout that the model does not have."""
+    config = predictor.config
     try:
         changed, layout = layout_config(config, name)
-        model = passes.setdefault("model", None) or config_costs(config, version)
-    except (ConfigError, ValueError) as error:
-        print(f"{config.name}, {name}: left out: {str(error).splitlines()[0]}", file=sys.stderr)
-        return None
-    passes["model"] = model
-    if fault := layout_fault(layout, model):
+        fault = layout_fault(layout, predictor.model)
+    except ValueError as error:
+        fault = str(error).splitlines()[0]
+    if fault:
         print(f"{config.name}, {name}: left out: {fault}", file=sys.stderr)
         return None
-    kind = "exact" if name.startswith("exact") else "ddp"
-    key = (kind, layout.workers)
-    if key not in passes:
-        strategy = config.train.strategy if kind == config.train.strategy.kind else kind
-        passes[key] = time_passes(config, version, layout.workers, strategy)
-    hardware = read_hardware(HERE, home() / "conf" / "hardware")
-    estimate: StepEstimate = estimate_step(model, hardware, layout, passes[key])
-    measured = measure(changed, version, seconds)
+    estimate = predictor.predict(layout, "exact" if name.startswith("exact") else "ddp")
+    measured = measure(changed, predictor.version, seconds)
+    predicted_bytes = estimate.memory.total + predictor.hardware.process_bytes
     row: Row = {
         "pipeline": config.name,
         "layout": name,
@@ -166,10 +169,11 @@ def compare(config: Config, version: Version, name: str, seconds: float, passes:
         "comm.": 1e3 * estimate.communication_seconds,
         "update": 1e3 * estimate.optimizer_seconds,
         "data": 1e3 * estimate.data_seconds,
-        "predicted, GB": estimate.memory.total / 1e9,
-        "peak of the process, GB": measured.peak_bytes / 1e9,
+        "predicted, GB": predicted_bytes / 1e9,
+        "measured, GB": measured.peak_bytes / 1e9,
+        "memory ratio": predicted_bytes / measured.peak_bytes,
     }
-    print(row, flush=True)
+    print(row, file=sys.stderr, flush=True)
     return row
 
 
@@ -197,15 +201,14 @@ def main() -> None:
     rows: list[Row] = []
     for name in arguments.only:
         try:
-            config, version = open_version(name)
+            predictor = Predictor(*open_version(name))
         except (LockstepError, subprocess.CalledProcessError) as error:
             print(f"{name}: left out: {str(error).splitlines()[0]}", file=sys.stderr)
             continue
-        passes: dict[Any, Any] = {}
-        rows += [row for layout in arguments.layouts if (row := compare(config, version, layout, arguments.seconds, passes))]
-    errors = sorted(abs(float(row["ratio"]) - 1) for row in rows)
-    summary: list[Row] = [{"rows": len(rows), "median error": median(errors), "worst error": errors[-1]}]
-    tables = {"steps": rows, "errors of step seconds": summary}
+        rows += [row for layout in arguments.layouts if (row := compare(predictor, layout, arguments.seconds))]
+    errors = {name: sorted(abs(float(str(row[name])) - 1) for row in rows) for name in ("ratio", "memory ratio")}
+    summary: list[Row] = [{"of": name, "rows": len(rows), "median": median(values), "worst": values[-1]} for name, values in errors.items()]
+    tables = {"steps": rows, "errors": summary}
     for title, table in tables.items():
         show(title, table)
     print(save("measured", tables, package_versions("torch"), arguments.results))
