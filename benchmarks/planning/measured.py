@@ -137,12 +137,15 @@ class Predictor:
         self.model, self.hardware = config_costs(config, version), read_hardware(HERE, home() / "conf" / "hardware")
         self._passes: dict[tuple[str, int], MeasuredPasses] = {}
 
-    def predict(self, layout: ParallelLayout, kind: str) -> StepEstimate:
+    def predict(self, layout: ParallelLayout, kind: str) -> tuple[StepEstimate, float]:
+        """The estimate, and the most memory of a process."""
         key = (kind, layout.workers)
         if key not in self._passes:
             settings = self.config.train.strategy if kind == self.config.train.strategy.kind else kind
-            self._passes[key] = time_passes(self.config, self.version, layout.workers, settings)
-        return estimate_step(self.model, self.hardware, layout, self._passes[key])
+            self._passes[key] = time_passes(self.config, self.version, self.model, layout.workers, settings)
+        passes = self._passes[key]
+        estimate = estimate_step(self.model, self.hardware, layout, passes)
+        return estimate, estimate.memory.total + passes.process_bytes
 
 
 def compare(predictor: Predictor, name: str, seconds: float) -> Row | None:
@@ -156,9 +159,8 @@ def compare(predictor: Predictor, name: str, seconds: float) -> Row | None:
     if fault:
         print(f"{config.name}, {name}: left out: {fault}", file=sys.stderr)
         return None
-    estimate = predictor.predict(layout, "exact" if name.startswith("exact") else "ddp")
+    estimate, predicted_bytes = predictor.predict(layout, "exact" if name.startswith("exact") else "ddp")
     measured = measure(changed, predictor.version, seconds)
-    predicted_bytes = estimate.memory.total + predictor.hardware.process_bytes
     row: Row = {
         "pipeline": config.name,
         "layout": name,

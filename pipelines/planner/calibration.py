@@ -6,7 +6,6 @@ Everything is measured in as many processes as the machine has cores, each with 
 import os
 import time
 from collections.abc import Callable, Sequence
-from importlib import import_module
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -21,7 +20,6 @@ from pipelines.planner.processes import call_in_processes
 from pipelines.planning.hardware import SHEETS
 from pipelines.runtime import atomic
 from pipelines.train.ordered_all_reduce import TreeAllReduce
-from pipelines.train.step_clock import peak_bytes
 
 HERE = "here"
 """Name of the data sheet."""
@@ -50,7 +48,6 @@ def measure_machine(cores: int) -> dict[str, Any]:
     fields: dict[str, Any] = {
         "peak_flops": {"fp32": flops},
         "memory_bytes": psutil.virtual_memory().total / cores,
-        "process_bytes": max(call_in_processes(1, _process_bytes)),
         "memory_bytes_per_second": memory,
         "host_bytes_per_second": memory,
         "kernel_seconds": kernel,
@@ -92,16 +89,6 @@ def _time_all_reduces() -> dict[str, list[tuple[int, float]]]:
     return {
         name: [(size, _median_seconds(way, torch.zeros(size // 4), dist.barrier)) for size in MESSAGE_BYTES] for name, way in ways.items()
     }
-
-
-def _process_bytes() -> float:
-    """The most memory that a process has had which can train, and has taken a step of a small model."""
-    for module in ("pipelines.train.loop", "pipelines.tasks.bind"):
-        import_module(module)
-    model = torch.nn.Linear(8, 8)
-    model(torch.ones(8, 8)).sum().backward()
-    torch.optim.AdamW(model.parameters()).step()
-    return peak_bytes(torch.device("cpu"))
 
 
 def _time_operators() -> tuple[float, float, float]:

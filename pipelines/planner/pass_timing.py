@@ -1,10 +1,15 @@
 """Times a few steps of a config's model on this machine, in as many processes as there will be workers, each with rows of its own."""
 
 import time
-from dataclasses import dataclass
-from statistics import median
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from itertools import chain, repeat
 
+import numpy as np
+import torch
 import torch.distributed as dist
+from scipy.optimize import nnls
 
 from pipelines.config import Config
 from pipelines.config.train.strategy import StrategySettings
@@ -12,16 +17,22 @@ from pipelines.config.train.train import Train
 from pipelines.data.versions.versions import Version
 from pipelines.errors import ConfigError
 from pipelines.planner.processes import call_in_processes
-from pipelines.planning.measured import MeasuredPasses, fit_passes
+from pipelines.planning.layouts import ParallelLayout
+from pipelines.planning.measured import MeasuredPasses
+from pipelines.planning.memory import estimate_memory
+from pipelines.planning.model_costs import ModelCosts
 from pipelines.tasks.bind import build_task
+from pipelines.train.step_clock import peak_bytes
 from pipelines.train.step_statistics import Flags
 from pipelines.train.strategy import create_strategy
 from pipelines.train.workers import WorkerContext
 
-_WARM_UP, _LEAST, _MOST = 3, 6, 200
+_WARM_UP, _LEAST, _MOST = 2, 5, 30
 """Steps before those that are timed, and how many of these."""
 _CASE_SECONDS = 2.0
-"""After which no further step of a case is timed, and reading ends."""
+"""For which steps of a case are timed, unless they are too few."""
+_READING_SECONDS = 0.5
+"""After which reading alone ends."""
 Strategy = StrategySettings | str
 _RATE = 1e-6
 """Learning rate: weights stay about what they are."""
@@ -35,8 +46,8 @@ class TimedCase:
     passes: int
 
 
-def time_passes(config: Config, version: Version, workers: int, strategy: Strategy) -> MeasuredPasses:
-    """Time passes of the config's model on `version`, of the rows that a step has for each of `workers`, and of an eighth of them.
+def time_passes(config: Config, version: Version, model: ModelCosts, workers: int, strategy: Strategy) -> MeasuredPasses:
+    """Time passes of the config's `model` on `version`, of the rows that a step has for each of `workers`, and of an eighth of them.
 
     Each worker is a process that takes all steps alone, while the others do the same: so they compete for cores and memory, and wait for
     nobody. Raises ConfigError if the training split has too few rows for a step."""
@@ -47,17 +58,31 @@ def time_passes(config: Config, version: Version, workers: int, strategy: Strate
             f"a step of two passes of {most} rows cannot be timed with the {version.rows('train')} rows of split train; lower "
             "train.global_batch, or plan without measuring"
         )
-    cases = (TimedCase(rows[0], 1), TimedCase(rows[0], 2), TimedCase(rows[1], 1), TimedCase(rows[1], 2))
+    cases = tuple(TimedCase(count, passes) for count in rows for passes in (1, 2))
     answers = call_in_processes(workers, _time_cases, config, version, cases, strategy, threads=config.train.cpus_per_worker)
-    few, few_twice, many, many_twice = (max(seconds) for seconds in zip(*(answer[0] for answer in answers), strict=True))
-    passes = max(0.0, few_twice - few), max(0.0, many_twice - many)
-    return fit_passes(rows, passes, few - passes[0], min(answer[1] for answer in answers))
+    seconds = [float(np.median(np.max(of_workers, axis=0))) for of_workers in zip(*(answer[0] for answer in answers), strict=True)]
+    passes = fit_passes(cases, seconds, min(answer[1] for answer in answers))
+    few_rows = ParallelLayout(microbatch=rows[0], full_copies=True, precision="fp32")
+    process_bytes = max(answer[2] for answer in answers) - estimate_memory(model, few_rows).total
+    return replace(passes, process_bytes=max(0.0, process_bytes))
 
 
-def _time_cases(config: Config, version: Version, cases: tuple[TimedCase, ...], strategy: Strategy) -> tuple[list[float], float]:
-    """Median seconds of a step of each case, and rows a second of the loader alone."""
-    seconds = [_time_steps(_case_config(config, case, strategy), version) for case in cases]
-    return seconds, _time_loader(_case_config(config, cases[-1], strategy), version)
+def fit_passes(cases: Sequence[TimedCase], seconds: Sequence[float], loader_rows_per_second: float) -> MeasuredPasses:
+    """The constants of passes and steps that explain the seconds of such steps best: by least squares of relative errors, none below 0."""
+    terms = np.array([[case.passes, case.passes * case.rows, 1.0] for case in cases]) / np.array(seconds)[:, None]
+    (constant, per_row, update), _ = nnls(terms, np.ones(len(cases)))
+    return MeasuredPasses(float(constant), float(per_row), float(update), loader_rows_per_second)
+
+
+def _time_cases(
+    config: Config, version: Version, cases: tuple[TimedCase, ...], strategy: Strategy
+) -> tuple[list[np.ndarray], float, float]:
+    """Seconds of steps of each case, rows a second of the loader alone, and the most memory of this process in the first case."""
+    first, *others = (_case_config(config, case, strategy) for case in cases)
+    seconds = [_time_steps(first, version)]
+    memory = peak_bytes(torch.device("cpu"))
+    seconds += [_time_steps(case, version) for case in others]
+    return seconds, _time_loader(others[-1], version), memory
 
 
 def _case_config(config: Config, case: TimedCase, strategy: Strategy) -> Config:
@@ -70,25 +95,30 @@ def _case_config(config: Config, case: TimedCase, strategy: Strategy) -> Config:
     return config.model_copy(update={"train": settings})
 
 
-def _time_steps(config: Config, version: Version) -> float:
-    """Median seconds of a step, without waiting for rows."""
-    strategy = create_strategy(config.train, build_task(config.task, version.manifest), WorkerContext())
-    loader = strategy.open_loader(config, version, build_task(config.task, version.manifest))
+def _time_steps(config: Config, version: Version) -> np.ndarray:
+    """Seconds of steps, each from reading its rows on, float64 of shape (steps,); all processes begin each together."""
+    task = build_task(config.task, version.manifest)
+    strategy = create_strategy(config.train, task, WorkerContext())
+    loader = strategy.open_loader(config, version, task)
     seconds: list[float] = []
-    number = 0
-    dist.barrier()
-    began = time.perf_counter()
-    while len(seconds) < _WARM_UP + _MOST and (len(seconds) < _WARM_UP + _LEAST or time.perf_counter() - began < _CASE_SECONDS):
-        for batch in strategy.batches(loader):
+    steps = _WARM_UP
+    with closing(loader), closing(strategy):
+        batches = chain.from_iterable(strategy.batches(loader) for _ in repeat(None))
+        while len(seconds) < steps:
+            dist.barrier()
             started = time.perf_counter()
-            strategy.step(batch, number, _RATE, Flags(), compute_grad_norm=False)
+            strategy.step(next(batches), len(seconds), _RATE, Flags(), compute_grad_norm=False)
             seconds.append(time.perf_counter() - started)
-            number += 1
-            if len(seconds) >= _WARM_UP + _LEAST and time.perf_counter() - began > _CASE_SECONDS:
-                break
-    strategy.close()
-    loader.close()
-    return median(seconds[_WARM_UP:])
+            if len(seconds) == _WARM_UP:
+                steps += _steps_to_time(seconds[-1])
+    return np.array(seconds[_WARM_UP:])
+
+
+def _steps_to_time(step_seconds: float) -> int:
+    """How many steps are timed, the same in all processes."""
+    steps = torch.tensor(min(_MOST, max(_LEAST, int(_CASE_SECONDS / step_seconds))))
+    dist.all_reduce(steps, dist.ReduceOp.MIN)
+    return int(steps)
 
 
 def _time_loader(config: Config, version: Version) -> float:
@@ -98,10 +128,10 @@ def _time_loader(config: Config, version: Version) -> float:
     loader = strategy.open_loader(config, version, task)
     dist.barrier()
     began, steps = time.perf_counter(), 0
-    while time.perf_counter() - began < _CASE_SECONDS:
+    while time.perf_counter() - began < _READING_SECONDS:
         for _ in strategy.batches(loader):
             steps += 1
-            if time.perf_counter() - began > _CASE_SECONDS:
+            if time.perf_counter() - began > _READING_SECONDS:
                 break
     loader.close()
     return steps * config.train.global_batch / (time.perf_counter() - began)

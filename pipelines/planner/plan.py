@@ -17,6 +17,7 @@ from pipelines.planning.candidates import BestPlan, PlanCandidate, TrainingJob, 
 from pipelines.planning.hardware import Cluster, parse_clusters, sheet_paths
 from pipelines.planning.layouts import ParallelLayout, check_layout, parse_layout
 from pipelines.planning.measured import MeasuredPasses
+from pipelines.planning.model_costs import ModelCosts
 from pipelines.planning.transformer import parse_transformer
 
 DEFAULT_GLOBAL_BATCH = 512
@@ -77,7 +78,7 @@ def make_plan(request: PlanRequest, config: Config | None = None) -> TrainingPla
     job, notes, has_rows = _job(request, config, layout)
     notes += _hardware_notes(clusters)
     if request.measure:
-        job = replace(job, measured=_time_passes(config, clusters))
+        job = replace(job, measured=_time_passes(config, job.model, clusters))
     if layout is not None:
         candidates = [_evaluate_layout(job, cluster, layout) for cluster in clusters]
         return TrainingPlan(job, sorted(candidates, key=lambda candidate: candidate.step.step_seconds), (), config, notes, has_rows)
@@ -118,7 +119,7 @@ def _prepare_sheet(request: PlanRequest) -> None:
         write_sheet(request.folder)
 
 
-def _time_passes(config: Config | None, clusters: Sequence[Cluster]) -> dict[str, MeasuredPasses]:
+def _time_passes(config: Config | None, model: ModelCosts, clusters: Sequence[Cluster]) -> dict[str, MeasuredPasses]:
     """Passes of the config's model on this machine, for each number of its cores that is to be planned for."""
     clusters = [cluster for cluster in clusters if cluster.hardware.name == HERE and cluster.machines == 1]
     if config is None or not clusters:
@@ -128,7 +129,7 @@ def _time_passes(config: Config | None, clusters: Sequence[Cluster]) -> dict[str
         )
     version = open_fold(config)
     strategy = config.train.strategy if config.train.strategy.reproducible else "ddp"
-    return {cluster.name: time_passes(config, version, cluster.devices, strategy) for cluster in clusters}
+    return {cluster.name: time_passes(config, version, model, cluster.devices, strategy) for cluster in clusters}
 
 
 def _hardware_notes(clusters: Sequence[Cluster]) -> list[str]:

@@ -85,7 +85,8 @@ def find_candidates(job: TrainingJob, clusters: Sequence[Cluster]) -> list[PlanC
     none, with the one that comes nearest."""
     candidates, nearest = [], None
     for cluster, layout in _layouts(job, clusters):
-        available = usable_bytes(cluster.hardware)
+        measured = job.measured.get(cluster.name)
+        available = usable_bytes(cluster.hardware) - (measured.process_bytes if measured else 0.0)
         for variant in [layout] if job.pass_rows else more_passes(layout, job.model):
             if not job.pass_rows and variant.accumulation * max(job.shards, layout.readers) > job.global_batch:
                 break  # a shard has a row in each pass

@@ -53,8 +53,6 @@ class Hardware(_Sheet):
     """Multiplications and additions a second of dense matrix products, by precision."""
     memory_bytes: PositiveFloat
     memory_bytes_per_second: PositiveFloat
-    process_bytes: NonNegativeFloat = 0.0
-    """Of a worker's process besides its model, where both are in the same memory."""
     devices_per_machine: PositiveInt
     link_bytes_per_second: PositiveFloat
     """Between the devices of a machine, per device."""

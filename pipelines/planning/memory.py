@@ -41,8 +41,8 @@ class MemoryEstimate:
 
 
 def usable_bytes(hardware: Hardware) -> float:
-    """Bytes of a device that torch can reserve: those that the process does not need; of a small device, a twentieth is kept free."""
-    return hardware.memory_bytes - hardware.process_bytes - min(CONTEXT_BYTES, hardware.memory_bytes / 20)
+    """Bytes of a device that torch can reserve; of a small one, a twentieth is kept free."""
+    return hardware.memory_bytes - min(CONTEXT_BYTES, hardware.memory_bytes / 20)
 
 
 def estimate_memory(model: ModelCosts, layout: ParallelLayout) -> MemoryEstimate:

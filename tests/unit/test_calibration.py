@@ -6,10 +6,11 @@ import torch.distributed as dist
 from trainings import open_dataset, training
 
 from pipelines.config import Config
+from pipelines.costs.config_costs import config_costs
 from pipelines.data.versions.versions import Version
 from pipelines.errors import ConfigError
 from pipelines.planner.calibration import fit_link, time_messages
-from pipelines.planner.pass_timing import time_passes
+from pipelines.planner.pass_timing import TimedCase, fit_passes, time_passes
 from pipelines.planner.processes import call_in_processes
 
 
@@ -42,6 +43,13 @@ def test_messages_of_two_processes_are_timed() -> None:
         assert points[-1][1] > points[0][1] > 0
 
 
+@pytest.mark.parametrize(("constant", "per_row", "update"), [(0.002, 1e-5, 0.001), (0.0, 1e-3, 0.0), (0.1, 0.0, 0.5)])
+def test_steps_are_explained_by_passes_and_rows(constant: float, per_row: float, update: float) -> None:
+    cases = [TimedCase(rows, passes) for rows in (8, 64) for passes in (1, 2)]
+    passes = fit_passes(cases, [update + case.passes * (constant + per_row * case.rows) for case in cases], 1.0)
+    assert (passes.constant_seconds, passes.row_seconds, passes.update_seconds) == pytest.approx((constant, per_row, update), abs=1e-9)
+
+
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> tuple[Config, Version]:
     config = training(tmp_path_factory.mktemp("timed"), rows=2_000, global_batch=256, shards=8, task={"hidden": [256, 256]})
@@ -50,13 +58,14 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> tuple[Config, Version]:
 
 @pytest.mark.parametrize("strategy", ["ddp", "exact"])
 def test_passes_of_a_model_are_timed(dataset: tuple[Config, Version], strategy: str) -> None:
-    passes = time_passes(*dataset, workers=1, strategy=strategy)
+    config, version = dataset
+    passes = time_passes(config, version, config_costs(config, version), workers=1, strategy=strategy)
     assert 0 < passes.pass_seconds(256) < 1 and passes.pass_seconds(256) >= passes.pass_seconds(8)
-    assert passes.loader_rows_per_second > 1_000
+    assert passes.loader_rows_per_second > 1_000 and 2e8 < passes.process_bytes < 2e9
 
 
 def test_too_few_rows_cannot_be_timed(dataset: tuple[Config, Version]) -> None:
     config, version = dataset
     large = config.model_copy(update={"train": config.train.model_copy(update={"global_batch": 2_000})})
     with pytest.raises(ConfigError, match="two passes of 2000 rows cannot be timed with the 2000 rows of split train; lower"):
-        time_passes(large, version, 1, "ddp")
+        time_passes(large, version, config_costs(config, version), 1, "ddp")

@@ -30,7 +30,7 @@ from pipelines.planning.failures import (
 )
 from pipelines.planning.hardware import SHEETS, parse_clusters, read_hardware, sheet_paths
 from pipelines.planning.layouts import ParallelLayout, check_layout, enumerate_layouts, more_passes, parse_layout
-from pipelines.planning.measured import MeasuredPasses, fit_passes
+from pipelines.planning.measured import MeasuredPasses
 from pipelines.planning.memory import estimate_memory, usable_bytes
 from pipelines.planning.model_costs import Activations, Layer, Matmul, ModelCosts, convert_precision
 from pipelines.planning.stages import bubble_seconds, microbatches_held, worker_shares
@@ -394,15 +394,6 @@ class TestStepTime:
         assert isclose(step.compute_seconds, 3 * (0.5 + 4 * 0.25)) and isclose(step.optimizer_seconds, 2.0)
         halves = estimate_step(LLAMA, H100, parse_layout("pipeline=2,microbatch=8,microbatches=2"), measured)
         assert 0.4 < halves.compute_seconds / (2 * measured.pass_seconds(4)) < 0.65
-
-    @pytest.mark.parametrize(
-        ("seconds", "expected"),
-        [((1.0, 3.0), (0.5, 0.25)), ((1.0, 0.5), (0.75, 0.0)), ((0.1, 3.0), (0.0, 0.3))],
-        ids=["a line", "noise", "caches"],
-    )
-    def test_two_measured_passes_make_a_line(self, seconds: tuple[float, float], expected: tuple[float, float]) -> None:
-        measured = fit_passes((2, 10), seconds, 0.0)
-        assert (measured.constant_seconds, measured.row_seconds) == pytest.approx(expected)
 
     def test_a_perceptron_and_rows_that_are_no_tokens(self) -> None:
         model = perceptron(4_096, 6)
