@@ -157,6 +157,10 @@ def train(config: configs.Config, version: Version | None = None) -> Result:
     from pipelines.launch.cluster import cluster
 
     version = version or open_fold(config)
+    if config.train.parallel == "auto":
+        from pipelines.planner.at_hand import choose_layout
+
+        config = choose_layout(config, version)
 
     def prepare_driver() -> None:
         """Import what the driver needs, and connect to MLflow's file: together as long as a Ray takes to start."""

@@ -53,6 +53,10 @@ CASES: dict[str, tuple[dict[str, Any], tuple[dict[str, Any], ...]]] = {
         {**_BLENDED, "train.global_batch": 40},
         ({"train.global_batch": 48},),
     ),
+    "parallel is auto, which chooses a number of workers, and workers is {}; remove one": (
+        {"train.parallel": "auto", "train.workers": [1, 4]},
+        ({"train.parallel": GONE}, {"train.workers": GONE}),
+    ),
     "balance.leave_out is true, but workers is": (
         {"train.balance": {"kind": "auto", "leave_out": True}, "train.workers": 4},
         ({"train.workers": [1, 4]}, {"train.balance": {"kind": "auto"}}),

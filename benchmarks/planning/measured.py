@@ -122,8 +122,8 @@ def layout_config(config: Config, name: str) -> tuple[Config, ParallelLayout]:
     values = config.train.model_dump(mode="json", exclude_unset=True, exclude={"init_from", "balance", "ema_decay"})
     values |= {"workers": workers, "strategy": {"kind": "sharded", **degrees} if degrees else kind, "max_steps": 100_000, "epochs": 1_000}
     train = Train.model_validate(values)
-    # A strategy whose sums do not depend on workers computes a pass for each shard.
-    passes = train.grad_accum_steps * (train.shards // workers if train.strategy.reproducible else 1)
+    # A strategy whose passes do not depend on workers has one for each shard.
+    passes = train.grad_accum_steps * (train.shards // workers if train.strategy.rows_per_pass(train) else 1)
     rows = train.global_batch // train.strategy.readers(workers) // passes
     layout = ParallelLayout(replicate=1 if degrees else workers, microbatch=rows, accumulation=passes, full_copies=not degrees)
     return config.model_copy(update={"train": train}), replace(layout, precision="fp32", **degrees)

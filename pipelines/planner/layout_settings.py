@@ -11,7 +11,7 @@ from pipelines.planning.layouts import ParallelLayout
 def layout_settings(layout: ParallelLayout, config: Config | None = None) -> dict[str, Any]:
     """The settings of `train` that make up a layout; those that have their defaults stand there only if `config` has others."""
     settings: dict[str, Any] = {"workers": layout.workers}
-    if config and config.train.strategy.reproducible:  # which has such passes on any number of workers
+    if config and config.train.strategy.rows_per_pass(config.train):
         return settings
     settings["strategy"] = _strategy(layout)
     shards = config.train.shards if config else Train.model_fields["shards"].default

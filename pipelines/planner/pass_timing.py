@@ -86,11 +86,11 @@ def _time_cases(
 
 
 def _case_config(config: Config, case: TimedCase, strategy: Strategy) -> Config:
-    """The config that takes such steps on one worker. A strategy whose sums do not depend on workers computes a shard in each pass."""
+    """The config that takes such steps on one worker. A strategy whose passes do not depend on workers computes a shard in each."""
     values = config.train.model_dump(mode="json", exclude_unset=True, exclude={"init_from", "balance"})
     values |= {"strategy": strategy, "workers": 1, "global_batch": case.rows * case.passes, "shards": 1, "grad_accum_steps": case.passes}
     settings = Train.model_validate(values)
-    if settings.strategy.reproducible:
+    if settings.strategy.rows_per_pass(settings):
         settings = Train.model_validate({**values, "shards": case.passes, "grad_accum_steps": 1})
     return config.model_copy(update={"train": settings})
 

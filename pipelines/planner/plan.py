@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pipelines.config import Config
 from pipelines.config.durations import duration_seconds
+from pipelines.config.train.strategy import DEFAULT_KIND
 from pipelines.costs.config_costs import config_costs
 from pipelines.data.versions.folds import open_fold
 from pipelines.data.versions.versions import Version
@@ -31,7 +32,7 @@ _UNKNOWN_STEPS = 100_000
 class PlanRequest:
     """The options of a plan, beside the config; texts that are not given are empty, and numbers 0."""
 
-    hardware: str
+    hardware: str = ""
     """Clusters, such as `h200x8,a100x64`."""
     model: str = ""
     """A transformer in place of the config's model, by name or by its shape."""
@@ -50,6 +51,8 @@ class PlanRequest:
     """Of data sheets besides those of the package."""
     measure: bool = False
     """Whether to time passes of the config's model on this machine, for the hardware `here`."""
+    keep_compile: bool = False
+    """Whether the model is compiled as the config has it, rather than wherever training allows it."""
 
 
 @dataclass(frozen=True)
@@ -66,12 +69,13 @@ class TrainingPlan:
     """Whether it is known how many rows are trained on, and so hours and costs."""
 
 
-def make_plan(request: PlanRequest, config: Config | None = None) -> TrainingPlan:
-    """Plan the training of `config`, or of `request.model`. Raises ConfigError for hardware, a model or a layout that is unknown or does
-    not fit, for an option out of its range, and if no candidate fits; it says then which comes nearest."""
+def make_plan(request: PlanRequest, config: Config | None = None, clusters: Sequence[Cluster] = ()) -> TrainingPlan:
+    """Plan the training of `config`, or of `request.model`, on `clusters`, by default those of `request.hardware`. Raises ConfigError for
+    hardware, a model or a layout that is unknown or does not fit, for an option out of its range, and if no candidate fits; it says then
+    which comes nearest."""
     _check_request(request)
     _prepare_sheet(request)
-    clusters = parse_clusters(request.hardware, request.folder)
+    clusters = clusters or parse_clusters(request.hardware, request.folder)
     if config is None and not request.model:
         raise ConfigError("there is neither a config nor --model; give CONF.yaml, or a model such as llama3-8b")
     layout = _parse_request_layout(request, config)
@@ -128,7 +132,7 @@ def _time_passes(config: Config | None, model: ModelCosts, clusters: Sequence[Cl
             "cores"
         )
     version = open_fold(config)
-    strategy = config.train.strategy if config.train.strategy.reproducible else "ddp"
+    strategy = config.train.strategy if config.train.strategy.rows_per_pass(config.train) else DEFAULT_KIND
     return {cluster.name: time_passes(config, version, model, cluster.devices, strategy) for cluster in clusters}
 
 
@@ -149,9 +153,8 @@ def _job(request: PlanRequest, config: Config | None, layout: ParallelLayout | N
     model = parse_transformer(request.model) if request.model or config is None else config_costs(config, version)
     global_batch = layout.global_batch if layout else request.global_batch
     precision = "auto"
-    pass_rows = 0
-    if config is not None and not request.model and config.train.strategy.reproducible:
-        pass_rows = config.train.global_batch // config.train.shards // config.train.grad_accum_steps
+    is_fixed = config is not None and not request.model and layout is None
+    pass_rows = config.train.strategy.rows_per_pass(config.train) if config is not None and is_fixed else 0
     if config is not None:
         global_batch, precision = global_batch or config.train.global_batch, config.train.precision
     if not global_batch:
@@ -172,7 +175,8 @@ def _job(request: PlanRequest, config: Config | None, layout: ParallelLayout | N
         global_batch=global_batch,
         precision=precision,  # type: ignore[arg-type]  # a config's names are among them
         shards=0 if config is None or layout else config.train.shards,
-        pass_rows=0 if layout else pass_rows,
+        pass_rows=pass_rows,
+        compiles=(config.train.compile,) if config is not None and (request.keep_compile or pass_rows) else (True, False),
         deadline_hours=seconds / 3600 if seconds else inf,
         budget=request.budget or inf,
     )

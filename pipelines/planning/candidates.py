@@ -33,6 +33,8 @@ class TrainingJob:
     """`train.shards`, which workers that read rows share evenly; where these are more, there are as many shards as they are."""
     deadline_hours: float = inf
     budget: float = inf
+    compiles: Sequence[bool] = (True, False)
+    """Whether the model may be compiled, what is preferred first."""
     pass_rows: int = 0
     """Rows of every pass, of a strategy whose sums do not depend on workers: all of them have full copies. 0 for any number."""
     measured: Mapping[str, MeasuredPasses] = field(default_factory=dict)
@@ -117,7 +119,7 @@ def _layouts(job: TrainingJob, clusters: Sequence[Cluster]) -> Iterator[tuple[Cl
         if job.pass_rows:
             yield from ((cluster, layout) for layout in _layouts_of_passes(job, cluster.devices, precision))
             continue
-        for layout in enumerate_layouts(job.model, cluster.devices, machine, job.global_batch, precision):
+        for layout in enumerate_layouts(job.model, cluster.devices, machine, job.global_batch, precision, job.compiles):
             if job.shards <= layout.readers or job.shards % layout.readers == 0:
                 yield cluster, layout
 
@@ -127,7 +129,12 @@ def _layouts_of_passes(job: TrainingJob, workers: int, precision: Precision) -> 
     passes = job.global_batch // job.pass_rows
     if passes % workers == 0:
         yield ParallelLayout(
-            replicate=workers, microbatch=job.pass_rows, accumulation=passes // workers, full_copies=True, precision=precision
+            replicate=workers,
+            microbatch=job.pass_rows,
+            accumulation=passes // workers,
+            full_copies=True,
+            precision=precision,
+            compile=job.compiles[0],
         )
 
 

@@ -1,7 +1,7 @@
 """Layouts: how workers share a step's rows and the model. Those that `candidates` enumerates are configs that training accepts; a layout of
 others' published runs may have settings of theirs besides."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
 from math import prod
@@ -219,22 +219,25 @@ def enumerate_layouts(
     devices_per_machine: int,
     global_batch: int,
     precision: Literal["fp32", "tf32", "bf16", "fp16"] = "bf16",
+    compiles: Sequence[bool] = (True, False),
 ) -> Iterator[ParallelLayout]:
     """Every layout worth a look that training accepts, with all rows of a worker in one pass: `tensor` within a machine, `pipeline` and
-    `context` up to 16, and `shard` over all readers, or over whole machines with replicas between them."""
+    `context` up to 16, and `shard` over all readers, or over whole machines with replicas between them. Of `compiles`, the first that
+    training accepts."""
     if global_batch % workers == 0:
-        yield from _enumerate_checkpointing(ParallelLayout(replicate=workers, full_copies=True, precision=precision), model, global_batch)
+        copies = ParallelLayout(replicate=workers, full_copies=True, precision=precision)
+        yield from _enumerate_checkpointing(copies, model, global_batch, compiles)
     for tensor in _divisors(min(workers, devices_per_machine)):
         for pipeline in _divisors(workers // tensor, 16) if workers % tensor == 0 else ():
             for context in _divisors(workers // tensor // pipeline, 16):
                 readers = workers // tensor // pipeline // context
                 if global_batch % readers == 0:
                     base = ParallelLayout(tensor=tensor, pipeline=pipeline, context=context, precision=precision)
-                    yield from _enumerate_shards(base, model, readers, devices_per_machine, global_batch)
+                    yield from _enumerate_shards(base, model, readers, devices_per_machine, global_batch, compiles)
 
 
 def _enumerate_shards(
-    base: ParallelLayout, model: ModelCosts, readers: int, devices_per_machine: int, global_batch: int
+    base: ParallelLayout, model: ModelCosts, readers: int, devices_per_machine: int, global_batch: int, compiles: Sequence[bool]
 ) -> Iterator[ParallelLayout]:
     """Shards over all readers, over those of one machine, and over two and four machines."""
     machine = max(1, devices_per_machine // (base.tensor * base.pipeline * base.context))
@@ -242,15 +245,17 @@ def _enumerate_shards(
         layout = replace(base, shard=shard, replicate=readers // shard)
         schedules: tuple[Schedule, ...] = get_args(Schedule) if base.pipeline > 1 else ("1F1B",)
         for schedule in schedules:
-            yield from _enumerate_checkpointing(replace(layout, schedule=schedule), model, global_batch)
+            yield from _enumerate_checkpointing(replace(layout, schedule=schedule), model, global_batch, compiles)
 
 
-def _enumerate_checkpointing(layout: ParallelLayout, model: ModelCosts, global_batch: int) -> Iterator[ParallelLayout]:
+def _enumerate_checkpointing(
+    layout: ParallelLayout, model: ModelCosts, global_batch: int, compiles: Sequence[bool]
+) -> Iterator[ParallelLayout]:
     """With each kind of checkpointing, compiled where training allows it."""
     kinds: tuple[Checkpointing, ...] = ("none",) if layout.full_copies else ("none", "selective", "full")
     for checkpointing in kinds:
-        for compiles in (True, False):
-            candidate = replace(layout, microbatch=global_batch // layout.readers, checkpointing=checkpointing, compile=compiles)
+        for compiled in compiles:
+            candidate = replace(layout, microbatch=global_batch // layout.readers, checkpointing=checkpointing, compile=compiled)
             if not layout_fault(candidate, model):
                 yield candidate
                 break

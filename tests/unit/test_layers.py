@@ -67,7 +67,7 @@ THIRD_PARTIES = {
     "spark": {"psutil", "py4j", "pyspark"},
     "etl": {"numpy", "pandas", "psutil", "py4j", "pyarrow", "pyspark", "xxhash"},
     "costs": {"torch"},
-    "planner": {"numpy", "psutil", "scipy", "torch", "yaml"},
+    "planner": {"numpy", "psutil", "ray", "scipy", "torch", "yaml"},
     "train": {"pyarrow", "pydantic", "torch", "torchmetrics", "xxhash"},
     "serving.model": {"mlflow", "numpy", "pandas", "pyarrow", "torch"},
     "strategies": {"lightgbm", "numpy", "opacus", "pyarrow", "pydantic", "ray", "torch"},

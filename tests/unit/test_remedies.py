@@ -395,6 +395,8 @@ TRIED_BY = {
     },
     **{str(path.relative_to(remedies.ROOT)): "unit/test_costs.py" for path in remedies.ROOT.glob("pipelines/costs/*.py")},
     "pipelines/planner/plan.py": "unit/test_planner.py",
+    "pipelines/planner/pass_timing.py": "unit/test_calibration.py",
+    "pipelines/planner/at_hand.py": "unit/test_at_hand.py",
     **{
         str(path.relative_to(remedies.ROOT)): "unit/test_iceberg.py and unit/test_iceberg_faults.py"
         for path in remedies.ROOT.glob("pipelines/formats/iceberg/*.py")

@@ -11,7 +11,7 @@ from pipelines.config.section import Section, Seed, Text, expand_kind
 from pipelines.config.train.init_from import InitFrom, NamedInitFrom
 
 PLACEMENT = frozenset(
-    {"workers", "use_gpu", "cpus_per_worker", "max_failures", "resize_seconds", "timeout_seconds"}
+    {"workers", "parallel", "use_gpu", "cpus_per_worker", "max_failures", "resize_seconds", "timeout_seconds"}
     | {"balance", "profile", "storage", "checkpoint", "cache_bytes", "prefetch_bytes"}
 )
 """Settings that determine where and how a training runs. They change neither the rows of a step nor, with `exact` on one kind of processor,
@@ -155,6 +155,9 @@ class Training(Section):
     workers: Workers = 1
     """Number of Ray Train workers, one per GPU. `[min, max]` is an elastic group: it shrinks when machines fail and grows when they
     return."""
+    parallel: Literal["fixed", "auto"] = "fixed"
+    """`auto` chooses `workers`, and what may change of the strategy when a run resumes, such as the degrees of `sharded`: when the command
+    starts, by the fastest plan for the GPUs or cores of the Ray cluster, or of this machine. A number of `workers` that is given stays."""
     use_gpu: Literal["auto"] | bool = "auto"
     """`auto` uses GPUs if the Ray cluster has one for each worker."""
     cpus_per_worker: PositiveInt = 1
@@ -283,6 +286,10 @@ class Training(Section):
             raise ValueError(
                 f"global_batch is {self.global_batch}; it must be a multiple of {self.shards}, the number of shards, "
                 f"such as {below or self.shards} or {below + self.shards}"
+            )
+        if self.parallel == "auto" and not isinstance(self.workers, int):
+            raise ValueError(
+                f"parallel is auto, which chooses a number of workers, and workers is {list(self.workers)}; remove one of them"
             )
         if self.min_workers > self.max_workers:
             raise ValueError(f"workers is {list(self.workers_range)}; write the smaller number first")

@@ -102,6 +102,10 @@ class StrategySettings(Section):
         layouts."""
         return None
 
+    def rows_per_pass(self, train: Training) -> int:
+        """Rows of every pass, of a strategy whose passes are the same for any number of workers; 0 for others."""
+        return 0
+
     def replay_settings(self) -> "StrategySettings":
         """The settings that a verification trains with, of a strategy whose model is bitwise the same."""
         return self

@@ -17,3 +17,6 @@ class Settings(FixedThreads):
 
     def blocks_of_shards(self, train: Training) -> Iterable[int]:
         return (train.shards,)
+
+    def rows_per_pass(self, train: Training) -> int:
+        return train.global_batch // train.shards // train.grad_accum_steps
