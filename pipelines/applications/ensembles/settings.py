@@ -10,6 +10,7 @@ from pydantic import AfterValidator, NonNegativeInt
 from pipelines.config.effects import OnlyWith
 from pipelines.config.section import Section, Text
 from pipelines.config.tasks.base import TaskSettings
+from pipelines.config.tasks.functions import read_task
 from pipelines.config.train.base import Training
 from pipelines.config.train.strategy import FixedThreads
 
@@ -63,6 +64,10 @@ class EnsembleSettings(TaskSettings):
     Of all rounds the best is kept."""
     members: tuple[Member, ...] = ()
     """What the runs have recorded; filled in before the training."""
+
+    @property
+    def distributions(self) -> tuple[str, ...]:
+        return tuple(sorted({name for member in self.members for name in read_task(member.task).distributions}))
 
     @property
     def origins(self) -> dict[str, str]:

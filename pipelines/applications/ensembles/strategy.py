@@ -29,6 +29,10 @@ from pipelines.train.strategy import Strategy
 from pipelines.train.workers import WorkerContext, all_gather_object, broadcast_from_rank0
 
 
+SCORE_DIGITS = 6
+"""Of metrics that are compared: an area under a curve is one of float32, of which equal ones differ in the eighth digit."""
+
+
 class Rows(NamedTuple):
     """Rows of validation."""
 
@@ -187,6 +191,8 @@ def average_metrics(task: Ensemble, rows: Rows, uses: Uses) -> dict[str, Value]:
 
 
 def as_score(metrics: Mapping[str, Value], monitor: Monitor, minimised: str) -> Score:
-    """The monitored metric, and then the loss, as epochs are compared: lower is better, and one that is not defined is the worst."""
+    """The monitored metric, and then the loss, as epochs are compared: lower is better, and one that is not defined is the worst. Both are
+    rounded, so that averages which are as good are equal."""
     values = [(to_number(metrics[name]), direction) for name, direction in (monitor, (minimised, "min"))]
-    return tuple(inf if isnan(value) else -value if direction == "max" else value for value, direction in values)
+    rounded = [(float(f"{value:.{SCORE_DIGITS}g}"), direction) for value, direction in values]
+    return tuple(inf if isnan(value) else -value if direction == "max" else value for value, direction in rounded)

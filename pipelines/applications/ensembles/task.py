@@ -32,24 +32,20 @@ class Ensemble(Supervised):
 
     def member_task(self, member: Member) -> Supervised:
         """The task of a member. Raises ConfigError if it does not predict what this task does, or if its code is none of this project."""
-        place = f"task.of has run {member.run} of kind {member.task.get('kind')}"
+        kind = str(member.task.get("kind"))
+        place = f"task.of has run {member.run} of kind {kind}"
         try:
-            settings = read_task(member.task)
+            settings = None if is_class_path(kind) else read_task(member.task)
         except ValueError as error:
             raise ConfigError(f"{place}, which this installation does not know: {error}; remove the run from task.of") from error
-        if is_class_path(settings.kind) or not settings.implementation.startswith("pipelines."):
+        if settings is None or not settings.implementation.startswith("pipelines."):
             raise ConfigError(f"{place}, whose code is not of this project and would not go with the model; remove the run from task.of")
-        task = import_class(settings.implementation, Task, "a task")(settings, self.data)  # type: ignore[type-abstract]
-        if not isinstance(task, Supervised):
+        task_class = import_class(settings.implementation, Task, "a task")  # type: ignore[type-abstract]
+        if not issubclass(task_class, Supervised):
             raise ConfigError(f"{place}, whose outputs have no average; name runs that predict a target, as those of kind tabular do")
-        kinds = [
-            (type(target), target.outputs, _describe_loss(target_settings))
-            for target, target_settings in ((task.target, settings), (self.target, self.settings))
-        ]
-        if kinds[0] != kinds[1]:
-            raise ConfigError(
-                f"{place} with task.loss {kinds[0][2]}, and the ensemble has {kinds[1][2]}; set task.loss to that of all its members"
-            )
+        task, loss, own_loss = task_class(settings, self.data), _describe_loss(settings), _describe_loss(self.settings)
+        if (type(task.target), task.outputs, loss) != (type(self.target), self.outputs, own_loss):
+            raise ConfigError(f"{place} with task.loss {loss}, and the ensemble has {own_loss}; set task.loss to that of all its members")
         return task
 
     @property
