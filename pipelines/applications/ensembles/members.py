@@ -61,7 +61,7 @@ class MemberReader(OriginReader):
 
 
 def read_member(config: Config, version: Version, run: str) -> Member:
-    """What the run of a member has recorded. Raises ConfigError unless it is a finished training on this dataset version."""
+    """The record of a member's run. Raises ConfigError unless it is a finished training on this dataset version."""
     try:
         record = read_training(config.tracking.uri, run)
     except TrackingError as error:

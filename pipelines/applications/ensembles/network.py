@@ -46,9 +46,9 @@ class EnsembleNetwork(nn.Module):
         return self._outputs(batch, range(len(self.members)))
 
     def _outputs(self, batch: Batch, numbers: Sequence[int]) -> Tensor:
-        return torch.stack([self._calibrated(number, self.members[number](batch).float()) for number in numbers], 1)
+        return torch.stack([self._calibrate(number, self.members[number](batch).float()) for number in numbers], 1)
 
-    def _calibrated(self, number: int, output: Tensor) -> Tensor:
+    def _calibrate(self, number: int, output: Tensor) -> Tensor:
         return output if self.calibration is None else output * self.calibration[number, 0] + self.calibration[number, 1]
 
     def weights(self) -> dict[str, Tensor]:

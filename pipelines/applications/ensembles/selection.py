@@ -39,7 +39,7 @@ def select_members(members: int, rounds: int, score: Callable[[Uses], Score]) ->
 
 
 def add_member(uses: Uses, number: int) -> Uses:
-    """The same uses, and one more of a member."""
+    """The uses with which a member counts once more."""
     return (*uses[:number], uses[number] + 1, *uses[number + 1 :])
 
 

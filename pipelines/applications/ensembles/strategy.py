@@ -28,21 +28,20 @@ from pipelines.train.step_statistics import Flags, StepResult
 from pipelines.train.strategy import Strategy
 from pipelines.train.workers import WorkerContext, all_gather_object, broadcast_from_rank0
 
-
 SCORE_DIGITS = 6
 """Of metrics that are compared: an area under a curve is one of float32, of which equal ones differ in the eighth digit."""
 
 
-class Rows(NamedTuple):
-    """Rows of validation."""
+class MemberOutputs(NamedTuple):
+    """MemberOutputs of validation."""
 
     outputs: Tensor
-    """The members' outputs: float32 of shape (rows, members, outputs)."""
+    """float32 of shape (rows, members, outputs)."""
     columns: Batch
     """What a loss and metrics need besides: the target, and weights of rows if there are."""
 
 
-class Choice(NamedTuple):
+class MemberChoice(NamedTuple):
     uses: Uses
     best_member: float
     """The monitored metric of the best member alone; NaN if it is not defined."""
@@ -62,7 +61,7 @@ class EnsembleSelection(Strategy):
         super().__init__(settings, as_ensemble(task), build, context)
         torch.set_num_threads(settings.strategy_as(SelectionSettings).threads_per_shard)
         self.model.to(context.device)
-        self._choice: Choice | None = None
+        self._choice: MemberChoice | None = None
 
     @classmethod
     def check(cls, settings: Train, task: Task, version: Version) -> None:
@@ -107,19 +106,19 @@ class EnsembleSelection(Strategy):
         return StepResult(no_gradient, choice.loss_sum, choice.loss_sum, choice.weight, rows, flag_counts)
 
     @torch.no_grad()
-    def _predict_shards(self, loader: Loader) -> list[Rows]:
+    def _predict_shards(self, loader: Loader) -> list[MemberOutputs]:
         """The rows of each of this worker's shards that has some."""
         self.model.eval()
         names = (self._task.data.target.name, *self._task.settings.passthrough)
-        pieces: list[list[Rows]] = [[] for _ in loader.owned_shards]
+        pieces: list[list[MemberOutputs]] = [[] for _ in loader.owned_shards]
         for batch in loader:
             for shard, rows in zip(pieces, loader.split_by_shard(batch), strict=True):
                 if row_count(rows):
                     outputs = self.model.member_outputs(rows)
-                    shard.append(Rows(outputs.cpu(), {name: rows[name].cpu().clone() for name in names}))
+                    shard.append(MemberOutputs(outputs.cpu(), {name: rows[name].cpu().clone() for name in names}))
         return [join_rows(shard) for shard in pieces if shard]
 
-    def _choose(self, shards: list[Rows]) -> Choice:
+    def _choose(self, shards: list[MemberOutputs]) -> MemberChoice:
         rows, task, monitor = join_rows(shards), self._task, self._task.choose_monitor(self._settings.monitor)
         members = rows.outputs.shape[1]
 
@@ -130,7 +129,7 @@ class EnsembleSelection(Strategy):
         alone = [measure(tuple(int(other == member) for other in range(members))) for member in range(members)]
         best = min(alone, key=lambda metrics: as_score(metrics, monitor, task.minimised))
         losses, weights = task.row_losses(average_outputs(task, rows, uses), rows.columns)
-        return Choice(uses, to_number(best[monitor[0]]), *sum_losses(losses, weights), row_count(rows.columns))
+        return MemberChoice(uses, to_number(best[monitor[0]]), *sum_losses(losses, weights), row_count(rows.columns))
 
     def metrics(self) -> dict[str, float]:
         """The share of each member by its number in `task.of`, from 1; and the monitored metric of the best one alone."""
@@ -169,19 +168,21 @@ def as_ensemble(task: Task) -> Ensemble:
     return task
 
 
-def join_rows(pieces: list[Rows]) -> Rows:
+def join_rows(pieces: list[MemberOutputs]) -> MemberOutputs:
     names = pieces[0].columns
-    return Rows(torch.cat([rows.outputs for rows in pieces]), {name: torch.cat([rows.columns[name] for rows in pieces]) for name in names})
+    return MemberOutputs(
+        torch.cat([rows.outputs for rows in pieces]), {name: torch.cat([rows.columns[name] for rows in pieces]) for name in names}
+    )
 
 
-def average_outputs(task: Ensemble, rows: Rows, uses: Uses) -> Tensor:
+def average_outputs(task: Ensemble, rows: MemberOutputs, uses: Uses) -> Tensor:
     """float64 of shape (rows, outputs)."""
     used = [number for number, count in enumerate(uses) if count]
     shares = torch.tensor([uses[number] / sum(uses) for number in used], dtype=torch.float64)
     return task.target.average(rows.outputs[:, used].double(), shares)
 
 
-def average_metrics(task: Ensemble, rows: Rows, uses: Uses) -> dict[str, Value]:
+def average_metrics(task: Ensemble, rows: MemberOutputs, uses: Uses) -> dict[str, Value]:
     """The metrics of an average on these rows, which this worker alone computes."""
     metrics = task.metrics()
     for metric in metrics.values(copy_state=False):

@@ -19,25 +19,25 @@ class Errors:
         random = np.random.default_rng(seed)
         self.truth = [Fraction(int(value)) for value in random.integers(0, 8, ROWS)]
         self.predictions = [[Fraction(int(value)) for value in random.integers(0, 8, ROWS)] for _ in range(members)]
-        self.asked: Counter[Uses] = Counter()
+        self.calls: Counter[Uses] = Counter()
 
-    def of_picks(self, picks: list[int]) -> Fraction:
+    def squares(self, picks: list[int]) -> Fraction:
         by_row = zip(*(self.predictions[pick] for pick in picks), strict=True)
         return sum((sum(row) / len(picks) - true) ** 2 for row, true in zip(by_row, self.truth, strict=True))  # type: ignore[misc]
 
     def __call__(self, uses: Uses) -> tuple[Fraction]:
-        self.asked[uses] += 1
-        return (self.of_picks([number for number, count in enumerate(uses) for _ in range(count)]),)
+        self.calls[uses] += 1
+        return (self.squares([number for number, count in enumerate(uses) for _ in range(count)]),)
 
 
 def select_by_hand(errors: Errors, members: int, rounds: int) -> tuple[Fraction, list[int]]:
     """The lowest error that the selection meets, and the first picks that have it."""
-    ranking = sorted(range(members), key=lambda number: errors.of_picks([number]))
+    ranking = sorted(range(members), key=lambda number: errors.squares([number]))
     bags = [ranking[: count + 1] for count in range(members)]
-    bag = bags[min(range(members), key=lambda count: (errors.of_picks(bags[count]), count))]
-    met = [(errors.of_picks(bag), 0, bag)]
+    bag = bags[min(range(members), key=lambda count: (errors.squares(bags[count]), count))]
+    met = [(errors.squares(bag), 0, bag)]
     for turn in range(1, rounds + 1):
-        error, number = min((errors.of_picks([*bag, number]), number) for number in range(members))
+        error, number = min((errors.squares([*bag, number]), number) for number in range(members))
         bag = [*bag, number]
         met.append((error, turn, bag))
     error, _, picks = min(met)
@@ -60,8 +60,8 @@ def test_it_is_near_the_best_of_all_averages(seed: int) -> None:
     errors = Errors(seed, 4)
     chosen = errors(select_members(4, 8, errors))[0]  # type: ignore[arg-type]
     bags = [list(bag) for count in range(1, 9) for bag in combinations_with_replacement(range(4), count)]
-    best = min(errors.of_picks(bag) for bag in bags)
-    assert chosen <= min(errors.of_picks([number]) for number in range(4))
+    best = min(errors.squares(bag) for bag in bags)
+    assert chosen <= min(errors.squares([number]) for number in range(4))
     assert chosen <= 1.1 * best
 
 
@@ -84,8 +84,8 @@ def test_of_equal_scores_the_fewest_and_the_first_members_count() -> None:
 def test_an_average_is_scored_once() -> None:
     errors = Errors(0, 3)
     select_members(3, 30, errors)  # type: ignore[arg-type]
-    assert set(errors.asked.values()) == {1}
-    assert all(lowest_terms(uses) == uses for uses in errors.asked)
+    assert set(errors.calls.values()) == {1}
+    assert all(lowest_terms(uses) == uses for uses in errors.calls)
 
 
 def test_uses_in_lowest_terms() -> None:

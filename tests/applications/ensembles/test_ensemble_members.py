@@ -53,7 +53,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Home:
     return Home(folder, file_members(folder))
 
 
-def rows_of(config: Config, split: str) -> tuple[pa.Table, np.ndarray]:
+def read_rows(config: Config, split: str) -> tuple[pa.Table, np.ndarray]:
     """Raw rows and labels, as the served model takes them."""
     reader = Reader(open_dataset(config), split)
     groups = [{name: values.copy() for name, values in reader.read(number).items()} for number in range(len(reader.groups))]
@@ -74,7 +74,7 @@ def test_it_predicts_the_mean_of_its_members_and_beats_them_on_validation(home: 
     uses = fitted.weights["uses"].tolist()
     assert sum(count > 0 for count in uses) >= 2 and uses[0] == 0, "two of the three, and not the worst"
     run = file_run(config, replace(fitted, trained=replace(fitted.trained, decision={})))
-    uri, (rows, labels) = config.tracking.uri, rows_of(config, "validation")
+    uri, (rows, labels) = config.tracking.uri, read_rows(config, "validation")
     alone = np.array([probabilities(uri, member, rows) for member in home.runs])
     together = probabilities(uri, run, rows)
     np.testing.assert_allclose(together, np.average(alone, axis=0, weights=uses), atol=1e-6)
@@ -133,8 +133,8 @@ def test_a_run_names_the_runs_of_its_members(home: Home) -> None:
 def test_weights_that_are_not_those_of_the_digest_are_refused(home: Home) -> None:
     config = fill_in(home.config())
     assert isinstance(config.task, EnsembleSettings)
-    first, *others = config.task.members
-    altered = (first.model_copy(update={"digest": "ab" * 32}), *others)
+    first, *last_two = config.task.members
+    altered = (first.model_copy(update={"digest": "ab" * 32}), *last_two)
     wrong = config.model_copy(update={"task": config.task.model_copy(update={"members": altered})})
     with pytest.raises(
         ConfigError, match=r"has digest abababababab of run .*, whose model has .*; train that model again, and name the new"
@@ -145,8 +145,8 @@ def test_weights_that_are_not_those_of_the_digest_are_refused(home: Home) -> Non
     ):
         fill_in(wrong)
     assert fill_in(config) == config, "what the runs have recorded may stand in the file"
-    again = file_run(member_config(home.folder, 0), fit(member_config(home.folder, 0), home.folder / "again"))  # trained again
-    renamed = fill_in(home.config([again, *home.runs[1:]]))
+    retrained = file_run(member_config(home.folder, 0), fit(member_config(home.folder, 0), home.folder / "again"))  # trained again
+    renamed = fill_in(home.config([retrained, *home.runs[1:]]))
     assert initial_weights(renamed, open_dataset(config)) is not None
 
 
@@ -176,7 +176,7 @@ def test_runs_that_name_no_ensemble(home: Home, runs: list[str], says: str) -> N
     assert home.config(["a", "b"]).task.kind == "ensemble"  # two, each once, by their IDs
 
 
-def refused(home: Home, config: Config) -> str:
+def refusal(home: Home, config: Config) -> str:
     with pytest.raises(ConfigError) as error:
         fill_in(config)
     (line,) = str(error.value).splitlines()
@@ -184,7 +184,7 @@ def refused(home: Home, config: Config) -> str:
 
 
 def test_a_run_that_does_not_exist_or_is_none_of_a_training_is_refused(home: Home) -> None:
-    assert "has no run 0123; use the ID of a training" in refused(home, home.config([*home.runs, "0123"]))
+    assert "has no run 0123; use the ID of a training" in refusal(home, home.config([*home.runs, "0123"]))
 
 
 @pytest.mark.parametrize("status", ["FAILED", "KILLED", "RUNNING", "SCHEDULED"])
@@ -193,7 +193,7 @@ def test_a_member_that_is_not_finished_is_refused(home: Home, status: str) -> No
     client = mlflow.MlflowClient(config.tracking.uri)
     client.update_run(home.runs[0], status=status)
     try:
-        assert refused(home, config) == (
+        assert refusal(home, config) == (
             f"task.of has run {home.runs[0]}, which is {status}; wait until it is FINISHED, run its command again to resume it, or remove "
             "it from task.of"
         )
@@ -208,18 +208,18 @@ def test_a_member_whose_digest_is_gone_is_refused(home: Home) -> None:
     digest = client.get_run(home.runs[1]).data.tags["model.digest"]
     client.delete_tag(home.runs[1], "model.digest")
     try:
-        assert refused(home, config).endswith("in which MLflow has no digest of a model any more; train that model again")
+        assert refusal(home, config).endswith("in which MLflow has no digest of a model any more; train that model again")
     finally:
         client.set_tag(home.runs[1], "model.digest", digest)
     fill_in(config)
 
 
-def with_config(home: Home, number: int, change: Callable[[dict[str, Any]], None], **tags: str) -> str:
+def change_config(home: Home, number: int, change: Callable[[dict[str, Any]], None], **tags: str) -> str:
     """The ID of a finished run like that of a member, whose recorded config and tags are changed."""
     client = mlflow.MlflowClient(home.config().tracking.uri)
     source = client.get_run(home.runs[number])
-    kept = {name: value for name, value in source.data.tags.items() if not name.startswith("mlflow.")}
-    run = str(client.create_run(source.info.experiment_id, tags={**kept, **tags}).info.run_id)
+    own_tags = {name: value for name, value in source.data.tags.items() if not name.startswith("mlflow.")}
+    run = str(client.create_run(source.info.experiment_id, tags={**own_tags, **tags}).info.run_id)
     values = json.loads(Path(client.download_artifacts(home.runs[number], "config.json")).read_bytes())
     change(values)
     client.log_dict(run, values, "config.json")
@@ -240,16 +240,16 @@ def leave(values: dict[str, Any]) -> None:
 
 
 def test_a_member_of_another_dataset_is_refused_by_what_differs(home: Home) -> None:
-    own = open_dataset(home.config()).digest[:12]
-    run = with_config(home, 0, leave, **{"dataset.digest": "cd" * 32})
-    line = refused(home, home.config([run, *home.runs]))
+    digest = open_dataset(home.config()).digest[:12]
+    run = change_config(home, 0, leave, **{"dataset.digest": "cd" * 32})
+    line = refusal(home, home.config([run, *home.runs]))
     assert line == (
-        f"task.of has run {run}, which was trained on dataset digest cdcdcdcdcdcd, and this one has {own}; set source and dataset to those "
-        "of all members, or train that model on this dataset"
+        f"task.of has run {run}, which was trained on dataset digest cdcdcdcdcdcd, and this one has {digest}; set source and dataset to "
+        "those of all members, or train that model on this dataset"
     )
 
     log_encoders(home, run, {"label": {"state": {"classes": ["no", "yes"], "counts": [1, 1]}}})
-    assert refused(home, home.config([run, *home.runs])) == (
+    assert refusal(home, home.config([run, *home.runs])) == (
         f"task.of has run {run}, which knows the classes no, yes, and the dataset has false, true; train that model on this dataset, or "
         "remove the run from task.of"
     )
@@ -257,25 +257,25 @@ def test_a_member_of_another_dataset_is_refused_by_what_differs(home: Home) -> N
     columns = {name: fitted.column for name, fitted in open_dataset(home.config()).manifest.encoders.items()}
     roles = {"label": "feature", "x1": "target"}
     log_encoders(home, run, {name: {"column": replace(columns[name], role=role)} for name, role in roles.items()})  # type: ignore[arg-type]
-    assert refused(home, home.config([run, *home.runs])) == (
+    assert refusal(home, home.config([run, *home.runs])) == (
         f"task.of has run {run}, which predicts x1, and the dataset's target is label; remove the run from task.of"
     )
     fill_in(home.config())  # removed, and of this dataset
 
 
 def test_a_member_of_another_fold_is_refused(home: Home) -> None:
-    run = with_config(home, 0, lambda values: values["train"].update(fold=2))
-    line = refused(home, home.config([run, *home.runs]))
+    run = change_config(home, 0, lambda values: values["train"].update(fold=2))
+    line = refusal(home, home.config([run, *home.runs]))
     assert line.endswith("which was trained on fold 2, and this is fold None; set train.fold to that of all members")
 
 
 def test_a_member_of_another_loss_or_kind_is_refused(home: Home) -> None:
-    own_code = with_config(home, 0, lambda values: values.update(task={"kind": "mypackage:Net"}))
-    gone = with_config(home, 0, lambda values: values.update(task={"kind": "astrology"}))
-    assert "kind mypackage:Net, whose code is not of this project and would not go with the model; remove the run from task.of" in refused(
+    own_code = change_config(home, 0, lambda values: values.update(task={"kind": "mypackage:Net"}))
+    unknown = change_config(home, 0, lambda values: values.update(task={"kind": "astrology"}))
+    assert "kind mypackage:Net, whose code is not of this project and would not go with the model; remove the run from task.of" in refusal(
         home, home.config([own_code, *home.runs])
     )
-    line = refused(home, home.config([gone, *home.runs]))
+    line = refusal(home, home.config([unknown, *home.runs]))
     assert "of kind astrology, which this installation does not know: no kind 'astrology'" in line and "; remove the run from" in line
     fill_in(home.config(home.runs[1:]))  # without them
 
