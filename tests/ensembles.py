@@ -23,10 +23,15 @@ from pipelines.train.workers import WorkerContext
 
 MEMBERS: tuple[dict[str, Any], ...] = (
     {"task": {"hidden": [8]}, "epochs": 1, "seed": 1},
-    {"task": {"hidden": [32, 32]}, "seed": 2},
-    {"task": {"kind": "trees", "learning_rate": 0.2, "leaves": 7}, "epochs": 2, "strategy": {"kind": "boosting", "rounds_per_epoch": 10}},
+    {"task": {"hidden": [64, 32]}, "seed": 3},
+    {"task": {"hidden": [32, 32]}, "seed": 4},
 )
 """Settings of trainings, as `trainings.training` takes them: the first is much worse than the others."""
+TREES: dict[str, Any] = {
+    "task": {"kind": "trees", "learning_rate": 0.2, "leaves": 7},
+    "epochs": 2,
+    "strategy": {"kind": "boosting", "rounds_per_epoch": 10},
+}
 
 
 @dataclass(frozen=True)
@@ -74,7 +79,7 @@ def ensemble_config(home: Path, runs: list[str], task: dict[str, Any] | None = N
     """The config of an ensemble on the dataset in `home`, as somebody writes it."""
     sections = ("name", "source", "dataset", "tracking")
     values = {name: value for name, value in member_config(home, 0).model_dump(mode="json", by_alias=True).items() if name in sections}
-    values |= {"task": {"kind": "ensemble", "of": runs, **(task or {})}, "train": {"storage": str(home / "runs"), **train}}
+    values |= {"task": {"kind": "ensemble", "of": runs, "rounds": 12, **(task or {})}, "train": {"storage": str(home / "runs"), **train}}
     return parse(values, "ensemble")
 
 

@@ -11,7 +11,7 @@ import mlflow
 import numpy as np
 import pyarrow as pa
 import pytest
-from ensembles import ensemble_config, file_members, file_run, fill_in, fit, member_config
+from ensembles import Fitted, ensemble_config, file_members, file_run, fill_in, fit, member_config
 from groups import run_group
 from sklearn.metrics import roc_auc_score
 from trainings import FEATURES, open_dataset
@@ -25,7 +25,10 @@ from pipelines.errors import ConfigError
 from pipelines.launch.checks import check_training
 from pipelines.launch.initial_weights import initial_weights
 from pipelines.launch.verify import decisive_settings
+from pipelines.lifecycle.statements.checks import check_config
+from pipelines.lifecycle.statements.finished_run import portable_config
 from pipelines.lifecycle.statements.materials import model_descriptors
+from pipelines.lifecycle.statements.provenance import Parts, Statement, identities, parse_statement, statement_values
 from pipelines.runtime.weights import model_digest
 from pipelines.serving.model import Predictor
 from pipelines.serving.model.logged_model import read_model
@@ -68,9 +71,13 @@ def probabilities(uri: str, run: str, rows: pa.Table) -> np.ndarray:
     return Predictor(*parts).predict(rows)["probability_true"].to_numpy()
 
 
-def test_it_predicts_the_mean_of_its_members_and_beats_them_on_validation(home: Home) -> None:
+@pytest.fixture(scope="module")
+def fitted(home: Home) -> Fitted:
+    return fit(fill_in(home.config()), home.folder / "first")
+
+
+def test_it_predicts_the_mean_of_its_members_and_beats_them_on_validation(home: Home, fitted: Fitted) -> None:
     config = fill_in(home.config())
-    fitted = fit(config, home.folder / "first")
     uses = fitted.weights["uses"].tolist()
     assert sum(count > 0 for count in uses) >= 2 and uses[0] == 0, "two of the three, and not the worst"
     run = file_run(config, replace(fitted, trained=replace(fitted.trained, decision={})))
@@ -86,13 +93,13 @@ def test_it_predicts_the_mean_of_its_members_and_beats_them_on_validation(home: 
     assert (fitted.trained.steps, fitted.trained.rows) == (1, len(labels))
 
 
-def test_the_model_is_the_same_when_it_is_made_again_and_after_a_stop(home: Home) -> None:
+def test_the_model_is_the_same_when_it_is_made_again_and_after_a_stop(home: Home, fitted: Fitted) -> None:
     config = fill_in(home.config())
-    digests = {model_digest(fit(config, home.folder / name).weights) for name in ("one", "two")}
+    assert model_digest(fit(config, home.folder / "second").weights) == model_digest(fitted.weights)
     assert not fit(config, home.folder / "stopped", stop_after=0).trained.finished
-    digests.add(model_digest(fit(config, home.folder / "stopped").weights))
-    assert len(digests) == 1
-    assert digests != {model_digest(fit(fill_in(home.config(home.runs[1:])), home.folder / "other").weights)}
+    assert model_digest(fit(config, home.folder / "stopped").weights) == model_digest(fitted.weights)
+    two = fill_in(home.config(home.runs[1:]))
+    assert model_digest(fit(two, home.folder / "two").weights) != model_digest(fitted.weights)
 
 
 def fit_in_group(context: WorkerContext, config: Config, folder: Path) -> tuple[dict[str, Any], str]:
@@ -101,17 +108,15 @@ def fit_in_group(context: WorkerContext, config: Config, folder: Path) -> tuple[
 
 
 @pytest.mark.slow
-def test_p5_it_is_the_same_for_every_number_of_workers(home: Home, tmp_path: Path) -> None:
-    config = fill_in(home.config())
-    alone = fit(config, home.folder / "alone")
-    results = run_group(3, tmp_path, fit_in_group, config, home.folder / "group")
-    assert results[0] == (alone.trained.metrics, model_digest(alone.weights))
-    assert all(metrics == alone.trained.metrics for metrics, _ in results)
+def test_p5_it_is_the_same_for_every_number_of_workers(home: Home, fitted: Fitted, tmp_path: Path) -> None:
+    results = run_group(3, tmp_path, fit_in_group, fill_in(home.config()), home.folder / "group")
+    assert results[0] == (fitted.trained.metrics, model_digest(fitted.weights))
+    assert all(metrics == fitted.trained.metrics for metrics, _ in results)
 
 
-def test_the_monitored_metric_decides(home: Home) -> None:
+def test_the_monitored_metric_decides(home: Home, fitted: Fitted) -> None:
     by_loss = fit(fill_in(home.config(monitor="loss")), home.folder / "loss").trained.metrics
-    by_auc = fit(fill_in(home.config()), home.folder / "auc").trained.metrics
+    by_auc = fitted.trained.metrics
     assert by_loss["validation/loss"] < by_auc["validation/loss"] and by_loss["validation/auc"] <= by_auc["validation/auc"]
 
 
@@ -130,6 +135,24 @@ def test_a_run_names_the_runs_of_its_members(home: Home) -> None:
     assert decisive_settings(config) == decisive_settings(home.config()), "what is filled in is no difference to a verification"
 
 
+def statement_about(config: Config, digests: dict[str, str]) -> Statement:
+    """A statement about an ensemble, whose members have these digests."""
+    models = [{"name": f"model/{run}", "digest": {"sha256": digest}} for run, digest in digests.items()]
+    times = {"started": "2026-01-01T00:00:00Z", "finished": "2026-01-01T00:00:01Z"}
+    parts = Parts("training", {"weights": "ab"}, portable_config(config), identities(config), {}, models, "1f", **times)
+    return parse_statement(json.dumps(statement_values(parts, "0.1.0")).encode(), "S.json")
+
+
+def test_a_statement_with_other_members_than_its_config_differs(home: Home) -> None:
+    config = fill_in(home.config())
+    honest, forged = (statement_about(config, {**config.task.origins, **change}) for change in ({}, {home.runs[0]: "ef" * 32}))
+    assert check_config(honest, config, {}).outcome == "right"
+    assert check_config(forged, config, {}).text == (
+        f"model/{home.runs[0]} is not the model that task.members names in the config of the statement"
+    )
+    assert honest.internal["sections"]["weights"] != forged.internal["sections"]["weights"]
+
+
 def test_weights_that_are_not_those_of_the_digest_are_refused(home: Home) -> None:
     config = fill_in(home.config())
     assert isinstance(config.task, EnsembleSettings)
@@ -145,9 +168,7 @@ def test_weights_that_are_not_those_of_the_digest_are_refused(home: Home) -> Non
     ):
         fill_in(wrong)
     assert fill_in(config) == config, "what the runs have recorded may stand in the file"
-    retrained = file_run(member_config(home.folder, 0), fit(member_config(home.folder, 0), home.folder / "again"))  # trained again
-    renamed = fill_in(home.config([retrained, *home.runs[1:]]))
-    assert initial_weights(renamed, open_dataset(config)) is not None
+    assert initial_weights(config, open_dataset(config)) is not None  # of runs that have the models which they recorded
 
 
 def test_before_the_runs_are_read_there_is_no_model(home: Home) -> None:
