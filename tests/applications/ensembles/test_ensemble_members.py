@@ -98,8 +98,8 @@ def test_the_model_is_the_same_when_it_is_made_again_and_after_a_stop(home: Home
     assert model_digest(fit(config, home.folder / "second").weights) == model_digest(fitted.weights)
     assert not fit(config, home.folder / "stopped", stop_after=0).trained.finished
     assert model_digest(fit(config, home.folder / "stopped").weights) == model_digest(fitted.weights)
-    two = fill_in(home.config(home.runs[1:]))
-    assert model_digest(fit(two, home.folder / "two").weights) != model_digest(fitted.weights)
+    fewer = fill_in(home.config(home.runs[1:]))
+    assert model_digest(fit(fewer, home.folder / "fewer").weights) != model_digest(fitted.weights)
 
 
 def fit_in_group(context: WorkerContext, config: Config, folder: Path) -> tuple[dict[str, Any], str]:
