@@ -128,6 +128,7 @@ def test_a_run_names_the_runs_of_its_members(home: Home) -> None:
     logged = mlflow.MlflowClient(config.tracking.uri).get_run(run.run_id).data
     assert logged.tags[ORIGIN_RUNS] == ", ".join(home.runs)
     assert logged.params["task.of"] == str(home.runs)
+    assert all(member.digest in logged.params["task.members"] for member in config.task.members)
     mlflow.MlflowClient(config.tracking.uri).delete_run(run.run_id)
     described = {descriptor["name"]: descriptor["digest"]["sha256"] for descriptor in model_descriptors(config)}
     assert described == {f"model/{member.run}": member.digest for member in config.task.members}
