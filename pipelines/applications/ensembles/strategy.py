@@ -33,7 +33,7 @@ SCORE_DIGITS = 6
 
 
 class MemberOutputs(NamedTuple):
-    """MemberOutputs of validation."""
+    """Rows of validation, with the outputs of all members for them."""
 
     outputs: Tensor
     """float32 of shape (rows, members, outputs)."""
@@ -55,7 +55,6 @@ class EnsembleSelection(Strategy):
 
     model: EnsembleNetwork
     _task: Ensemble
-    _version: Version
 
     def __init__(self, settings: Train, task: Task, build: Callable[[], nn.Module], context: WorkerContext) -> None:
         super().__init__(settings, as_ensemble(task), build, context)
