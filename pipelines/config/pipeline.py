@@ -128,6 +128,11 @@ class Config(Section):
         return self.tracking.experiment or self.name
 
     @property
+    def starts_from_weights(self) -> bool:
+        """Whether the weights before the first step come from elsewhere: those of `train.init_from`, or of the runs that the task names."""
+        return self.train.init_from.is_given or bool(self.task.origin_reader)
+
+    @property
     def data_identity(self) -> dict[str, Any]:
         """Settings that determine a dataset version: `source` and `dataset` without paths, since checksums identify the files, and
         without `max_share_error`, `refit` and `keep`, which change no row.

@@ -12,7 +12,7 @@ from pipelines.data.versions.folds import select_fold, training_rows
 from pipelines.data.versions.versions import open_version
 from pipelines.launch.checks import check_training
 from pipelines.launch.cluster import cluster, job_tags
-from pipelines.launch.initial_weights import add_digest
+from pipelines.launch.initial_weights import fill_in_origins
 from pipelines.launch.training_progress import TrainingProgress
 from pipelines.launch.training_run import train
 from pipelines.report.filing import REPORT, file_folds_page
@@ -43,7 +43,8 @@ def train_folds(config: Config) -> CrossValidation:
     Resumes an interrupted run of the same settings and dataset. When a signal interrupts it, its run and that of the fold become KILLED.
     Raises what `train` does.
     """
-    version, config = open_version(config.dataset.path, config.data_identity), add_digest(config)
+    version = open_version(config.dataset.path, config.data_identity)
+    config = fill_in_origins(config, version)
     folds = version.manifest.folds
     assert folds is not None, "the config has folds, which is part of the identity of a version"
     smallest = min(range(1, folds.trainings + 1), key=partial(training_rows, folds))

@@ -1,4 +1,4 @@
-"""Fetches a run's initial weights from another run, or from safetensors files on a disk or a store, and checks that they fit the model,
+"""Fetches a run's initial weights from other runs, or from safetensors files on a disk or a store, and checks that they fit the model,
 before anything else starts.
 """
 
@@ -13,6 +13,7 @@ from torch import Tensor
 
 from pipelines import tracking
 from pipelines.config import Config
+from pipelines.config.plugins import import_class
 from pipelines.config.train.init_from import SAFETENSORS, InitFrom
 from pipelines.data.versions import storage
 from pipelines.data.versions.versions import Version
@@ -20,7 +21,7 @@ from pipelines.errors import DatasetError, TrainingError
 from pipelines.runtime.weights import WEIGHTS, WEIGHTS_INDEX, from_bytes, model_digest, to_bytes
 from pipelines.tasks.bind import build_task
 from pipelines.train.checkpoint.run_directory import INITIAL, RunDirectory
-from pipelines.train.initial_model import Fit, check_weights_fit, fit_weights, meta_model
+from pipelines.train.initial_model import Fit, OriginReader, check_weights_fit, fit_weights, meta_model
 
 _WHOLE = ("model.safetensors", WEIGHTS)
 _INDEXES = ("model.safetensors.index.json", WEIGHTS_INDEX)
@@ -109,6 +110,13 @@ class InitialWeights:
     """Which tensors it has and which it has not; None for all those of a run."""
 
 
+def fill_in_origins(config: Config, version: Version) -> Config:
+    """Add to a config what is part of a run's identity and stands elsewhere: what the task notes of the runs that it names, and the
+    digest of weights in files. Raises ConfigError for runs that do not fit the task, and what `add_digest` does."""
+    reader = _origin_reader(config)
+    return add_digest(reader.fill_in(config, version) if reader else config)
+
+
 def add_digest(config: Config) -> Config:
     """Add to a config the digest of the weights that `train.init_from` takes from a file or folder, which is part of a run's identity.
 
@@ -122,11 +130,13 @@ def add_digest(config: Config) -> Config:
 
 
 def initial_weights(config: Config, version: Version) -> InitialWeights | None:
-    """The weights that `train.init_from` names; None if it names none.
+    """The weights that `train.init_from` names, or of the runs that the task names; None if they name none.
 
     Raises TrackingError if MLflow has no such run or no weights of it. Raises TrainingError if the weights cannot be read, lack
-    the logged digest or that of the config, or do not fit this model.
+    the logged digest or that of the config, or do not fit this model; of runs that the task names, ConfigError.
     """
+    if reader := _origin_reader(config):
+        return InitialWeights(to_bytes(reader.weights(config, version)))
     settings = config.train.init_from
     if not settings.is_given:
         return None
@@ -150,13 +160,18 @@ def initial_weights(config: Config, version: Version) -> InitialWeights | None:
 
 def has_initial_weights(config: Config, version: Version) -> bool:
     """Whether this command resumes a run whose directory already has its initial weights."""
-    directory = tracking.resumable_folder(config, version) if config.train.init_from.is_given else ""
+    directory = tracking.resumable_folder(config, version) if config.starts_from_weights else ""
     return bool(directory) and RunDirectory(directory).has(INITIAL)
 
 
 def write_initial_weights(initial: InitialWeights | None, directory: RunDirectory) -> None:
     if initial is not None and not directory.has(INITIAL):
         directory.put_with_checksum(INITIAL, initial.content)
+
+
+def _origin_reader(config: Config) -> OriginReader | None:
+    path = config.task.origin_reader
+    return import_class(path, OriginReader, "a reader of origins")() if path else None  # type: ignore[type-abstract]
 
 
 def _run_weights(config: Config) -> tuple[list[bytes], Mapping[str, Tensor]]:

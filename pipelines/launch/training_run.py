@@ -18,7 +18,7 @@ from pipelines.data.versions.versions import Version
 from pipelines.errors import LockstepError, NonFiniteError, TrackingError, TrainingError
 from pipelines.launch.checks import check_training
 from pipelines.launch.cluster import RayOutput, cluster, job_tags, uses_gpus, warn_of_missing_cpus
-from pipelines.launch.initial_weights import InitialWeights, add_digest, has_initial_weights, initial_weights, write_initial_weights
+from pipelines.launch.initial_weights import InitialWeights, fill_in_origins, has_initial_weights, initial_weights, write_initial_weights
 from pipelines.launch.training_progress import TrainingProgress, metric_fields, result_line, result_summary
 from pipelines.launch.training_watch import forget_messages, train_without_lost_machines
 from pipelines.monitor.profile import PROFILE
@@ -96,7 +96,8 @@ def train(
     Resumes an interrupted run of the same model and dataset. When a signal interrupts it, the run becomes KILLED, can be
     resumed, and SystemExit is raised with 128 + the signal's number. Also raises DatasetError, TrainingError, TrackingError.
     """
-    version, config = version or open_fold(config), add_digest(config)
+    version = version or open_fold(config)
+    config = fill_in_origins(config, version)
     check_training(config, version)
     initial = None if has_initial_weights(config, version) else initial_weights(config, version)
     progress, place = TrainingProgress(Progress(StringIO()) if trial else None), trial or TrialPlace()
@@ -140,7 +141,7 @@ def train_until(config: Config, version: Version, epoch: int, trial: TrialPlace)
     for an interrupt.
     """
     check_training(config, version)
-    config = add_digest(config)
+    config = fill_in_origins(config, version)
     initial = None if has_initial_weights(config, version) else initial_weights(config, version)
     progress = TrainingProgress(Progress(StringIO()))
     status: tracking.Status = "SCHEDULED"
@@ -166,7 +167,8 @@ def train_until(config: Config, version: Version, epoch: int, trial: TrialPlace)
 
 def find_result(config: Config) -> Result | None:
     """The result of the newest training of this config on its dataset version, if that is finished, and has its model."""
-    version, config = open_fold(config), add_digest(config)
+    version = open_fold(config)
+    config = fill_in_origins(config, version)
     finished = tracking.find_finished_training(config, version)
     if finished is None:
         return None

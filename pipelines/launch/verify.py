@@ -186,8 +186,10 @@ def place_config(recorded_config: Config, config: Config, run_id: str, progress:
 
 
 def decisive_settings(config: Config) -> dict[str, Any]:
-    """The settings that decide dataset and model, by dotted key; of weights in a file neither its place nor their digest."""
-    settings = config.model_dump(mode="json", include={"task", "train"}, exclude=config.placement)
+    """The settings that decide dataset and model, by dotted key; of weights in a file neither its place nor their digest, and nothing that
+    a training notes of the runs that its task names."""
+    excluded: Any = {**config.placement, "task": set(config.task.filled_in)}
+    settings = config.model_dump(mode="json", include={"task", "train"}, exclude=excluded)
     if not config.train.init_from.run:
         settings["train"]["init_from"] = config.train.init_from.model_copy(update={"digest": ""}).identity
     return flatten({**config.data_identity, **settings})

@@ -131,14 +131,14 @@ def prepare_training(
     """Create what a loop needs."""
     settings = config.train
     task = build_task(config.task, assignment.version.manifest)
-    strategy = create_strategy(settings, task, context, partial(_initial_weights, directory) if settings.init_from.is_given else None)
+    strategy = create_strategy(settings, task, context, partial(_initial_weights, directory) if config.starts_from_weights else None)
     timeout_seconds = COLLECTIVE_SHARE * settings.timeout_seconds
     flags = settings.strategy.flags_for_one_worker(settings)
     return task, strategy, Checkpoints(directory, context, settings.checkpoint.keep, timeout_seconds, flags)
 
 
 def _initial_weights(directory: RunDirectory) -> dict[str, Tensor]:
-    """Read the weights that the driver has copied from `init_from`. Raises CorruptError if they are gone."""
+    """Read the weights that the driver has copied from elsewhere. Raises CorruptError if they are gone."""
     content = directory.get_with_checksum(INITIAL)
     if content is None:
         raise CorruptError(f"{directory.path}/{INITIAL} is gone, from which the run started; restore the file")

@@ -25,7 +25,7 @@ from pipelines.report.run_data import RunData, end_seconds, kilowatt_hours, run_
 from pipelines.tasks.metrics.table import Value, to_value
 from pipelines.tasks.targets.decision import describe_decision
 from pipelines.tracking.history import History
-from pipelines.tracking.training import REMARKS, reasons
+from pipelines.tracking.training import ORIGIN_RUNS, REMARKS, reasons
 
 
 def run_page(data: RunData, figures: SplitFigures | None = None, *, is_finishing: bool = False) -> str:
@@ -110,12 +110,13 @@ def _model_facts(data: RunData) -> Facts:
     is_network = settings is None or not settings.needs_own_strategy
     optimizer = f"{train.get('optimizer', '?')}, rate {train.get('lr', '?')}, {show_count(train.get('global_batch', '?'), 'row')} per step"
     kind = STRATEGIES.expand(train.get("strategy", "?")).get("kind", "?")
+    members = run.tags.get(ORIGIN_RUNS, "")
     return [
         ("strategy", f"{kind}, {show_count(workers, 'worker')}, {show_count(train.get('shards', '?'), 'shard')}"),
         ("optimizer", optimizer if is_network else None),
-        ("rate", None if is_network else train.get("lr")),
+        ("rate", None if is_network or members else train.get("lr")),
         ("seed", train.get("seed")),
-        *_origin_facts(train, data.init_from),
+        *([("made of the models of", Code(members))] if members else _origin_facts(train, data.init_from)),
         ("digest of the model", Code(run.tags["model.digest"]) if "model.digest" in run.tags else "none yet"),
     ]
 

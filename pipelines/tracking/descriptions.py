@@ -107,7 +107,8 @@ def describe_training(config: Config, manifest: Manifest, result: str, trained: 
     train = config.train
     speed, steps = trained["rows"] / max(trained["seconds"], 1e-9), train.strategy.describe_steps(train)
     optimizer = f"{train.optimizer} with " if has_effect(config, "train.optimizer") else ""
-    settings = [config.task.kind, train.strategy.kind, f"{optimizer}lr {train.lr:g}"]
+    rate = [f"{optimizer}lr {train.lr:g}"] if has_effect(config, "train.lr") else []
+    settings = [config.task.kind, train.strategy.kind, *rate]
     if has_effect(config, "train.global_batch"):
         settings.append(f"batches of {show_count(train.global_batch, 'row')}")
     return _lines(

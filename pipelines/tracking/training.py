@@ -31,6 +31,8 @@ RESULT = "result.json"
 """The file of a finished training that holds its model, its best epoch's metrics, its rows and its seconds."""
 UNDEFINED, REMARKS = "lockstep.undefined", "lockstep.remarks"
 """Tags of a finished training: the reasons why metrics have no value, as JSON by their names; and remarks on its metrics, in lines."""
+ORIGIN_RUNS = "origin.runs"
+"""Tag with the IDs of the runs whose models the model is made of."""
 NON_FINITE, IS_TRAINED = "lockstep.non_finite", "lockstep.is_trained"
 """Tags of a training that was to stop at an epoch: the error that every attempt would repeat, and that no epoch is left to train."""
 _DIGEST_LENGTH = 32
@@ -122,6 +124,7 @@ def _begin(client: MlflowClient, config: Config, version: Version, experiment: s
     except MlflowException:  # the run of the ETL is in another MLflow
         spark_application = ""
     origin = {**origin_tags(config, version), SPARK_APPLICATION: spark_application, "strategy": config.train.strategy.kind}
+    origin |= {ORIGIN_RUNS: ", ".join(config.task.origins)} if config.task.origins else {}
     run_id = create_run(client, config, experiment, {**origin, **tags})
     folder = run_folder(config, run_id, {})
     client.set_tag(run_id, FOLDER, folder)

@@ -1,10 +1,13 @@
 """The model before the first step: a function of the seed, and of weights from elsewhere, if the config names some.
 
+`OriginReader` is the interface by which a task takes the models of other runs as parts of its own.
+
 These are renamed, and some may fit by name and shape, and others not. A batch norm that would get a single row in the middle of a training
 is refused before it starts.
 """
 
 import re
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -14,11 +17,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from pipelines.config import Config
 from pipelines.config.messages.words import list_shapes, name_list
 from pipelines.config.train.init_from import InitFrom
 from pipelines.config.train.train import Train
 from pipelines.data.loader import shard_range
 from pipelines.data.versions.schema import ROW_KEYS
+from pipelines.data.versions.versions import Version
 from pipelines.errors import ConfigError, TrainingError
 from pipelines.runtime.compat.torch import BatchNorm
 from pipelines.tasks.base import Batch, Task
@@ -29,6 +34,20 @@ from pipelines.train.optimizers import parameter_groups
 _WHY = "the model has a batch norm, which finds no variance in it"
 
 
+class OriginReader(ABC):
+    """Reads the runs whose models a task's model is made of. The driver calls it, and gives the workers the weights."""
+
+    @abstractmethod
+    def fill_in(self, config: Config, version: Version) -> Config:
+        """The config with the settings of the task that the runs decide, such as digests of weights, which are part of a run's identity.
+
+        Raises ConfigError for runs whose models do not fit this task on this dataset."""
+
+    @abstractmethod
+    def weights(self, config: Config, version: Version) -> dict[str, Tensor]:
+        """All tensors of the task's model by name. Raises ConfigError unless they are those that were filled in."""
+
+
 def first_model(settings: Train, task: Task, read_weights: Callable[[], Mapping[str, Tensor]] | None) -> nn.Module:
     """The model before the first step: a function of the seed, and of the weights that are read. Parameters to freeze are frozen,
     and layers to adapt adapted."""
@@ -36,7 +55,8 @@ def first_model(settings: Train, task: Task, read_weights: Callable[[], Mapping[
     model = task.model()
     if read_weights is not None:
         weights = read_weights()
-        check_weights_fit(model, weights, settings.init_from)
+        if settings.init_from.is_given:
+            check_weights_fit(model, weights, settings.init_from)
         model.load_state_dict(weights, strict=settings.init_from.strict)
     prepare_fine_tuning(settings, model)
     return model

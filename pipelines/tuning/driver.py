@@ -22,7 +22,7 @@ from pipelines.data.versions.versions import Version
 from pipelines.errors import ConfigError, LockstepError, TrackingError
 from pipelines.launch.checks import check_training
 from pipelines.launch.cluster import RayOutput, cluster, job_tags
-from pipelines.launch.initial_weights import add_digest
+from pipelines.launch.initial_weights import fill_in_origins
 from pipelines.runtime.progress import Progress, is_json
 from pipelines.tasks.bind import build_task
 from pipelines.tracking.parent_run import PARENT
@@ -185,7 +185,7 @@ class SearchState:
 
     def trial_config(self, params: Params) -> Config:
         """The config of a trial. Raises ConfigError for values that do not go together."""
-        return add_digest(parse_trial(self._values, params))
+        return fill_in_origins(parse_trial(self._values, params), self.version)
 
     def _note_result(self, number: int, job: TrialJob, curve: EpochCurve | None) -> bool:
         """Note what a job has reached. Returns whether it has reached its epoch, or can never."""

@@ -221,7 +221,7 @@ def test_parts_of_one_s_own_are_in_a_version_s_identity_and_pickle(waves: Config
         (
             "train.strategy",
             "waves",
-            "no kind 'waves'; choose one of ddp, exact, boosting, federated, local_sgd, parameter_server, sharded",
+            "no kind 'waves'; choose one of ddp, exact, ensemble_selection, boosting, federated, local_sgd, parameter_server, sharded",
         ),
     ],
 )

@@ -29,6 +29,7 @@ _RATINGS = {"task.kind": "recommendation"}
 _SERIES = {"task.kind": "forecasting"}
 _MASKS = {"task.kind": "segmentation"}
 _WHOLE_SERIES = {"task.kind": "series"}
+_MEMBERS = {"kind": "ensemble", "of": ["0123", "4567"]}
 _CLIENTS = {"kind": "federated", "client_column": "x"}
 CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "train.resize_seconds": ({"train.resize_seconds": 5}, {"train.workers": [1, 4]}),
@@ -128,6 +129,8 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
             "lr_factors": {"x": 2.0}, "lr": 0.002, "global_batch": 32, "schedule": "one_cycle", "warmup": 0.1,
         }.items()
     },
+    "train.epochs": ({"task": _MEMBERS, "train.epochs": 5}, {"train": {}, "task.rounds": 5}),
+    "train.max_steps": ({"task": _MEMBERS, "train.max_steps": 5}, {"task": {"kind": "tabular"}}),
     "endpoint.follow_seconds": (
         {"endpoint.follow_seconds": 1.0, "endpoint.model": "models:/toy/3"}, {"endpoint.model": "models:/toy@champion"}),
 }  # fmt: skip

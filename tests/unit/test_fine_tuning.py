@@ -222,7 +222,7 @@ GIVEN: dict[str, Any] = {"freeze": ["layers.0.*"], "lr_factors": {"layers.2.*": 
 OPTIONS: dict[str, Any] = {"federated": {"client_column": "x", "per_round": 1}, "local_sgd": {"replicas": 1}}
 
 
-@pytest.mark.parametrize("kind", [kind for kind in STRATEGIES.by_name if kind != "boosting"])  # which `test_effects` has
+@pytest.mark.parametrize("kind", [kind for kind, settings in STRATEGIES.by_name.items() if not settings.tasks])  # `test_effects` has those
 def test_a_strategy_trains_so_or_refuses_in_one_line(kind: str) -> None:
     strategy = {"kind": kind, **OPTIONS.get(kind, {})}
     refused = UNSUPPORTED.get(kind, ())

@@ -384,6 +384,10 @@ TRIED_BY = {
         ("pipelines/data/sources/arrow_table.py", "pipelines/formats/orc/footers.py", "pipelines/init/tables/arrow_samples.py"),
         "integration/test_arrow_tables.py",
     ),
+    **{
+        str(path.relative_to(remedies.ROOT)): "applications/ensembles/test_ensemble_members.py"
+        for path in remedies.ROOT.glob("pipelines/applications/ensembles/*.py")
+    },
     "pipelines/config/train/init_from.py": "unit/test_initial_weights.py",
     **dict.fromkeys(
         (f"pipelines/planning/{name}.py" for name in ("candidates", "failures", "hardware", "layouts", "transformer")),

@@ -38,8 +38,17 @@ NO_FLAGS = Flags()
 
 
 def test_every_name_leads_to_a_strategy_and_reproducible_ones_can_be_verified() -> None:
-    assert [*STRATEGIES.by_name] == ["ddp", "exact", "boosting", "federated", "local_sgd", "parameter_server", "sharded"]
-    assert strategy_kinds_with("reproducible") == ["exact", "boosting", "federated", "local_sgd"]
+    assert [*STRATEGIES.by_name] == [
+        "ddp",
+        "exact",
+        "ensemble_selection",
+        "boosting",
+        "federated",
+        "local_sgd",
+        "parameter_server",
+        "sharded",
+    ]
+    assert strategy_kinds_with("reproducible") == ["exact", "ensemble_selection", "boosting", "federated", "local_sgd"]
     for kind in STRATEGIES.by_name:
         settings = STRATEGIES.class_for(kind)(kind=kind)
         assert issubclass(import_class(settings.implementation, Strategy), Strategy), kind

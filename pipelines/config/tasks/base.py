@@ -31,6 +31,10 @@ class TaskSettings(Section):
     """Whether `label_smoothing` changes the loss of training, as that of a task that derives from `Supervised`."""
     train_defaults: ClassVar[Mapping[str, Any]] = {}
     """Settings of `train` in place of their usual defaults."""
+    origin_reader: ClassVar[str] = ""
+    """`module:Class` of the `pipelines.train.initial_model.OriginReader` of a task whose model is made of those of other runs."""
+    filled_in: ClassVar[frozenset[str]] = frozenset()
+    """Settings that a training notes of those runs, whoever gives them."""
     kind: str
     """One of the built-in kinds, such as `tabular`, `module:function` that returns a network, or `module:Class` of your own settings."""
     class_weights: Literal["none", "balanced"] | tuple[NonNegativeFloat, ...] = "none"
@@ -77,6 +81,11 @@ class TaskSettings(Section):
     def fault(self) -> str:
         """Why these settings do not determine a model, as where a file is not there whose content does; empty if they do."""
         return ""
+
+    @property
+    def origins(self) -> dict[str, str]:
+        """The digest of the weights of each model that this one is made of, by the ID of its run; filled in before a training."""
+        return {}
 
     @property
     def pairs_rows(self) -> bool:

@@ -25,10 +25,12 @@ from pipelines.lifecycle.statements.envelope import Envelope, is_signed_by
 from pipelines.lifecycle.statements.keys import PublicKey, key_id
 from pipelines.lifecycle.statements.materials import (
     CODE,
+    MODELS,
     PACKAGES,
     Descriptor,
     compare_with_commit,
     hash_code,
+    model_descriptors,
     package_descriptors,
 )
 from pipelines.lifecycle.statements.model_signature import NOT_SIGNED
@@ -112,6 +114,10 @@ def check_config(statement: Statement, config: Config, decisive: Mapping[str, tu
         return PartCheck(
             "config", "differs", f"the identity of the {different[0]} that was made is not that of the config in the statement"
         )
+    stated_models = {name: descriptor for name, descriptor in statement.dependencies.items() if name.startswith(MODELS)}
+    present_models = {descriptor["name"]: descriptor for descriptor in model_descriptors(config)}
+    if different := [name for name in {**stated_models, **present_models} if stated_models.get(name) != present_models.get(name)]:
+        return PartCheck("config", "differs", f"{different[0]} is not the model that task.members names in the config of the statement")
     if decisive:
         key, (before, now) = next(iter(decisive.items()))
         return PartCheck(

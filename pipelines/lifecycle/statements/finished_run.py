@@ -23,6 +23,7 @@ from pipelines.lifecycle.statements.materials import (
     Descriptor,
     code_descriptor,
     hash_code,
+    model_descriptors,
     package_commit,
     package_descriptors,
 )
@@ -84,6 +85,7 @@ def _training_parts(config: Config, recorded_config: Config, run: History, versi
     dependencies = [
         dataset_descriptor(version),
         *source_descriptors(version),
+        *model_descriptors(recorded_config),
         code_descriptor(code, commit),
         *package_descriptors(recorded_config),
     ]

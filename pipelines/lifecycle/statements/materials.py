@@ -1,4 +1,4 @@
-"""The code and the packages of a run, by their digests."""
+"""The code and the packages of a run, and models of other runs that it holds, by their digests."""
 
 import re
 import subprocess
@@ -23,6 +23,8 @@ from pipelines.serving.model.logged_model import PACKAGE, software_requirements,
 PROJECT = "lockstep-pipelines"
 CODE, PACKAGES = "code", "package/"
 """The name of the dependency that is the code, and what those of packages begin with."""
+MODELS = "model/"
+"""What the names of models of other runs begin with, of which a model is made."""
 CODE_FOLDER = "code/"
 """The folder of a logged model that holds the code."""
 ARCHIVE = f"{CODE_FOLDER}pipelines.zip"
@@ -57,6 +59,11 @@ def code_descriptor(files: Mapping[str, str], commit: str) -> Descriptor:
     digests = {"sha256": digest} | ({"gitCommit": clean_commit} if clean_commit else {})
     annotations = {"files": dict(sorted(files.items()))} | ({"dirty": clean_commit != commit} if commit else {})
     return {"name": CODE, "digest": digests, "annotations": annotations}
+
+
+def model_descriptors(config: Config) -> list[Descriptor]:
+    """The models that the config's model is made of, by the IDs of their runs, with the digests of their weights."""
+    return [{"name": f"{MODELS}{run}", "digest": {"sha256": digest}} for run, digest in sorted(config.task.origins.items())]
 
 
 def package_commit() -> str:

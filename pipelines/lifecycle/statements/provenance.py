@@ -3,7 +3,7 @@
     subject                         the files of a model with their SHA-256, and the digest of its weights; or a dataset version
     buildDefinition.externalParameters     the resolved config, with paths relative to LOCKSTEP_HOME where they are below it
     buildDefinition.internalParameters     what follows from it: identities, the order of rows; and a digest of each section
-    buildDefinition.resolvedDependencies   the dataset version, its raw tables, the code, the packages
+    buildDefinition.resolvedDependencies   the dataset version, its raw tables, models of other runs in this one, the code, the packages
     runDetails                      the run, its times, and as by-products its digest log and metrics
 
 A section is what a forger would alter, and has a digest of its own beside the signature. So a reader of an altered statement is told which
@@ -20,7 +20,7 @@ from pipelines.errors import ConfigError
 from pipelines.lifecycle.statements.dataset_record import DATASET, SOURCES
 from pipelines.lifecycle.statements.digest_log import DIGEST_LOG
 from pipelines.lifecycle.statements.envelope import compact_json
-from pipelines.lifecycle.statements.materials import CODE, PACKAGES, Descriptor
+from pipelines.lifecycle.statements.materials import CODE, MODELS, PACKAGES, Descriptor
 
 STATEMENT_TYPE, PREDICATE_TYPE = "https://in-toto.io/Statement/v1", "https://slsa.dev/provenance/v1"
 FORMAT = 1
@@ -99,7 +99,7 @@ def sections(values: Mapping[str, Any]) -> dict[str, Any]:
         "rows": [rows, *(descriptor for name, descriptor in dependencies.items() if name.startswith(SOURCES))],
         "encoder state": pieces.get("encoders"),
         "order": build["internalParameters"].get("order"),
-        "weights": values["subject"],
+        "weights": [*values["subject"], *(descriptor for name, descriptor in dependencies.items() if name.startswith(MODELS))],
         "config": [build["externalParameters"], build["internalParameters"].get("identities")],
         "code": dependencies.get(CODE),
         "environment": [descriptor for name, descriptor in dependencies.items() if name.startswith(PACKAGES)],

@@ -7,6 +7,7 @@ The usual ones follow from the target column alone: uint8 with cardinality 2 is 
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from math import log
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -85,9 +86,11 @@ class Target(ABC):
         by_output = [torch.autograd.grad(first[:, number].sum(), output, retain_graph=True)[0][:, number] for number in range(self.outputs)]
         return first.detach(), torch.stack(by_output, 1)
 
-    def average(self, outputs: Tensor) -> Tensor:
-        """The output whose prediction is the mean of those of several models: shape (rows, outputs), from (rows, models, outputs)."""
-        return outputs.mean(1)
+    def average(self, outputs: Tensor, shares: Tensor | None = None) -> Tensor:
+        """The output whose prediction is the mean of those of several models: shape (rows, outputs), from (rows, models, outputs).
+
+        Models have `shares` in the mean, shape (models,), which sum to 1; by default equal ones."""
+        return mean_of_models(outputs, shares)
 
     def metrics(self) -> MetricCollection:
         """Metrics that accumulate in float64 on the CPU, among them `loss`, which training minimises, and those of `task.metrics`."""
@@ -203,8 +206,22 @@ def is_binary(column: TensorColumn) -> bool:
     return column.dtype == "uint8" and column.cardinality == 2
 
 
-def average_logits(outputs: Tensor) -> Tensor:
+def mean_of_models(values: Tensor, shares: Tensor | None = None) -> Tensor:
+    """The mean over models, shape (rows, outputs), of values of shape (rows, models, outputs). `shares` are as in `Target.average`."""
+    return values.mean(1) if shares is None else (values * shares.unsqueeze(1)).sum(1)
+
+
+def log_mean_of_models(logs: Tensor, shares: Tensor | None = None) -> Tensor:
+    """The logarithm of the mean over models of what has these logarithms; shapes and `shares` as in `mean_of_models`."""
+    return logs.logsumexp(1) - log(logs.shape[1]) if shares is None else (logs + shares.log().unsqueeze(1)).logsumexp(1)
+
+
+def average_logits(outputs: Tensor, shares: Tensor | None = None) -> Tensor:
     """The logits of the mean probabilities of several models: shape (rows, outputs), from (rows, models, outputs).
 
     By `softplus`, since exports write `logsigmoid` as the logarithm of a sigmoid, which onnxruntime makes infinite below −18."""
-    return (-functional.softplus(-outputs)).logsumexp(1) - (-functional.softplus(outputs)).logsumexp(1)
+    log_first, log_second = -functional.softplus(-outputs), -functional.softplus(outputs)
+    if shares is not None:
+        log_shares = shares.log().unsqueeze(1)
+        log_first, log_second = log_first + log_shares, log_second + log_shares
+    return log_first.logsumexp(1) - log_second.logsumexp(1)

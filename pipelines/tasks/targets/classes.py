@@ -18,7 +18,7 @@ from pipelines.tasks.data import Data
 from pipelines.tasks.metrics.accumulation import Loss, Score
 from pipelines.tasks.metrics.classification import F_BETA, Auc, AveragePrecision, BalancedAccuracy, FBeta
 from pipelines.tasks.metrics.table import METRICS
-from pipelines.tasks.targets.base import Target, average_logits
+from pipelines.tasks.targets.base import Target, average_logits, log_mean_of_models, mean_of_models
 from pipelines.tasks.targets.decision import Decision, fit_decision
 from pipelines.tasks.trivial import ClassShares, TrivialPredictor
 
@@ -114,8 +114,8 @@ class BinaryTarget(ClassificationTarget):
         probabilities = output.sigmoid()
         return probabilities - target.to(output.dtype)[:, None], probabilities * (1 - probabilities)
 
-    def average(self, outputs: Tensor) -> Tensor:
-        return average_logits(outputs)
+    def average(self, outputs: Tensor, shares: Tensor | None = None) -> Tensor:
+        return average_logits(outputs, shares)
 
     def usual_metrics(self) -> dict[str, Metric]:
         return {"auc": Auc(), "average_precision": AveragePrecision(), **super().usual_metrics()}
@@ -156,8 +156,8 @@ class ClassTarget(ClassificationTarget):
     def losses_with_smoothing(self, output: Tensor, target: Tensor, smoothing: float) -> Tensor:
         return functional.cross_entropy(output, target.long(), reduction="none", label_smoothing=smoothing)
 
-    def average(self, outputs: Tensor) -> Tensor:
-        return outputs.log_softmax(2).logsumexp(1) - log(outputs.shape[1])
+    def average(self, outputs: Tensor, shares: Tensor | None = None) -> Tensor:
+        return log_mean_of_models(outputs.log_softmax(2), shares)
 
     def decide(self, output: Tensor) -> Tensor:
         return output.argmax(1)
@@ -197,10 +197,10 @@ class OrdinalTarget(ClassificationTarget):
         between = above[:, :-1] + below[:, 1:] + functional.logsigmoid(drops)
         return torch.cat([below[:, :1], between, above[:, -1:]], 1)
 
-    def average(self, outputs: Tensor) -> Tensor:
+    def average(self, outputs: Tensor, shares: Tensor | None = None) -> Tensor:
         rows, members, _ = outputs.shape
-        probabilities = self._log_probabilities(outputs.flatten(0, 1)).exp().view(rows, members, -1).mean(1)
-        return self.output_of_shares(probabilities)
+        probabilities = self._log_probabilities(outputs.flatten(0, 1)).exp().view(rows, members, -1)
+        return self.output_of_shares(mean_of_models(probabilities, shares))
 
     def usual_metrics(self) -> dict[str, Metric]:
         return {"rank_error": Loss("no rows"), **super().usual_metrics()}

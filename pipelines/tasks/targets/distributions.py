@@ -16,7 +16,7 @@ from pipelines.config import TaskSettings
 from pipelines.tasks.data import Constant, Data
 from pipelines.tasks.metrics.accumulation import Loss
 from pipelines.tasks.metrics.table import METRICS
-from pipelines.tasks.targets.base import QuantityTarget, mean_by_weight
+from pipelines.tasks.targets.base import QuantityTarget, log_mean_of_models, mean_by_weight, mean_of_models
 from pipelines.tasks.trivial import ConstantFit, TrivialPredictor
 
 LARGEST_LOG_DISPERSION = 12.0
@@ -39,8 +39,8 @@ class PoissonTarget(QuantityTarget):
         target, log_mean = target.to(output.dtype), output[:, 0] + self._log_mean
         return log_mean.exp() - target * log_mean + (target + 1).lgamma()
 
-    def average(self, outputs: Tensor) -> Tensor:
-        return outputs.logsumexp(1) - log(outputs.shape[1])
+    def average(self, outputs: Tensor, shares: Tensor | None = None) -> Tensor:
+        return log_mean_of_models(outputs, shares)
 
     def usual_metrics(self) -> dict[str, Metric]:
         return {**super().usual_metrics(), "deviance": Loss("no rows")}
@@ -89,8 +89,8 @@ class NegativeBinomialTarget(PoissonTarget):
         distribution = NegativeBinomial(log_count.exp(), logits=log_mean - log_count, validate_args=False)
         return -distribution.log_prob(target.double()).to(output.dtype)
 
-    def average(self, outputs: Tensor) -> Tensor:
-        return torch.stack([super().average(outputs)[:, 0], outputs[:, :, 1].mean(1)], 1)
+    def average(self, outputs: Tensor, shares: Tensor | None = None) -> Tensor:
+        return torch.stack([super().average(outputs, shares)[:, 0], mean_of_models(outputs, shares)[:, 1]], 1)
 
     def constant_output(self, counts: np.ndarray, weights: np.ndarray) -> Tensor:
         """The dispersion is that of the moments: (variance − mean) / mean²."""

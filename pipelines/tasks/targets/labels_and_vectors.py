@@ -46,8 +46,8 @@ class LabelsTarget(SeveralValues):
     def losses(self, output: Tensor, target: Tensor) -> Tensor:
         return functional.binary_cross_entropy_with_logits(output, target.to(output.dtype), reduction="none").mean(1)
 
-    def average(self, outputs: Tensor) -> Tensor:
-        return average_logits(outputs)
+    def average(self, outputs: Tensor, shares: Tensor | None = None) -> Tensor:
+        return average_logits(outputs, shares)
 
     def usual_metrics(self) -> dict[str, Metric]:
         return {"f1": FBeta(1.0, self.outputs, is_pooled=True), "exact_match": Score(), "loss": Loss()}
