@@ -70,6 +70,8 @@ class SearchResult:
     output: str
     """The winner's config; empty if none was written."""
     fresh: FreshSeeds
+    begins_with_config: bool = False
+    """Whether trial 1 is the config as it stands."""
 
     @property
     def best(self) -> TrialResult:
@@ -111,7 +113,17 @@ def describe_search(result: SearchResult) -> list[str]:
     lines.append(
         f"{result.epochs} epochs instead of {result.full_grid}: {result.saved_share:.0%} saved; {result.epochs_trained} were trained now"
     )
-    return [*lines, *describe_fresh(result)]
+    return [*lines, *describe_first(result), *describe_fresh(result)]
+
+
+def describe_first(result: SearchResult) -> list[str]:
+    """The line that compares the winner with the config as it stands; none if that is no trial."""
+    first = result.trials[0] if result.begins_with_config else None
+    if first is None or first.score is None or result.best.score is None:
+        return []
+    if result.winner == first.number:
+        return [f"the config as it stands is the winner, with {result.metric} {first.score:.4g}"]
+    return [f"the config as it stands, trial 1, has {result.metric} {first.score:.4g}; the winner {result.best.score:.4g}"]
 
 
 def describe_params(params: Params) -> str:

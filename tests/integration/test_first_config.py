@@ -14,6 +14,7 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from drafts import draft_config
 from pyspark.sql import SparkSession
 from stores import new_store
 
@@ -23,7 +24,6 @@ from pipelines.config.reading import from_yaml
 from pipelines.data.versions.versions import open_version, read_column
 from pipelines.errors import SourceError, TrainingError
 from pipelines.init.draft import Request, yaml_text
-from pipelines.init.drafting import draft_config
 from pipelines.rehearsal import process as rehearsal_process
 from pipelines.rehearsal.etl_stages import try_config
 from pipelines.rehearsal.process import RehearsalProcess, RehearsalRequest, RehearsalResult
