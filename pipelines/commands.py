@@ -47,7 +47,7 @@ def write_first_config(program: str, arguments: list[str]) -> None:
     parser.add_argument("--output", default="", metavar="FILE", help="a new file; by default conf/NAME.yaml, with the name of the data")
     parser.add_argument("--no-rehearsal", action="store_true", help="do not try the config on a sample, which takes seconds")
     parser.add_argument("--skip-rows", type=int, metavar="N", help="lines of a table before the names of its columns; by default found out")
-    budget = "make the dataset version too, and search better settings for a time such as 10m, or for a number of epochs"
+    budget = "also makes the dataset version, and searches better settings, for a time such as 10m or a number of epochs"
     parser.add_argument("--tune", default="", metavar="BUDGET", help=budget)
     check_flags_once(("--target", "--output", "--skip-rows", "--tune"), arguments)
     options = parser.parse_args(arguments)
