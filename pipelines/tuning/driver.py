@@ -8,7 +8,6 @@ import logging
 import os
 import time
 from contextlib import nullcontext
-from math import isnan
 from typing import Any
 
 from pipelines import tracking
@@ -23,6 +22,7 @@ from pipelines.launch.initial_weights import add_digest
 from pipelines.runtime.progress import Progress, is_json
 from pipelines.tasks.bind import build_task
 from pipelines.tracking.parent_run import PARENT
+from pipelines.tracking.search_files import TrialResult
 from pipelines.tracking.search_run import TRIAL, EpochCurve, SearchRun, open_search, read_curve
 from pipelines.train.checkpoint.run_directory import STOP, RunDirectory
 from pipelines.tuning.final_trainings import FINAL, FinalTrainings
@@ -42,7 +42,7 @@ from pipelines.tuning.search import (
     rung_epochs,
     total_epochs,
 )
-from pipelines.tuning.search_result import SearchResult, TrialResult, describe_search
+from pipelines.tuning.search_result import SearchResult, best_value, describe_search
 from pipelines.tuning.space import check_search, config_params, config_values, parse_trial
 from pipelines.tuning.winner_file import winner_path, write_winner
 
@@ -78,7 +78,7 @@ def run_search(config: Config, origin: str = "", output: str = "", ray_output: R
             if path is not None:
                 write_winner(origin, path, result.best.params, winner_remarks(result))
             run.end_trials({trial.run_id for trial in result.trials if trial.error})
-            log_result(run, result)
+            log_result(run, result, config.tune.space)
     lines = describe_search(result)
     lines += [f"written   {path}"] if path else []
     lines.append(f"run {run.run_id} of experiment {config.experiment} in {config.tracking.uri}\nmodel {result.model}")
@@ -243,12 +243,6 @@ class SearchState:
         score = None if error else best_value(values, self.plan.direction)
         is_linked = curve is not None and curve.parent != self.run.run_id
         return TrialResult(number, job.params, curve.run_id if curve else "", job.rung, len(values), values, score, is_linked, error)
-
-
-def best_value(values: tuple[float | None, ...], direction: str) -> float | None:
-    """The best of the values that are numbers; None if there is none."""
-    numbers = [value for value in values if value is not None and not isnan(value)]
-    return (max(numbers) if direction == "max" else min(numbers)) if numbers else None
 
 
 def _plan(config: Config, direction: Any) -> SearchPlan:

@@ -9,10 +9,11 @@ from pipelines.config import Config
 from pipelines.data.versions.versions import Version
 from pipelines.errors import LockstepError
 from pipelines.tracking.parent_run import PARENT
+from pipelines.tracking.search_files import TrialResult
 from pipelines.tracking.search_run import TRIAL
 from pipelines.tuning.placement import Answer, TrialTask
 from pipelines.tuning.search import DONE, NoJob
-from pipelines.tuning.search_result import FreshSeeds, TrialResult, fresh_seeds
+from pipelines.tuning.search_result import FreshSeeds, fresh_seeds
 
 FINAL = "final"
 """Kind of these tasks, in their keys."""

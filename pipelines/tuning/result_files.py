@@ -1,20 +1,23 @@
 """Files the figures, the table of trials and the page of a search in its run, and words the remarks in the winner's config."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict
 
+from pipelines.config.tuning import Dimension
+from pipelines.report.filing import file_search_page
+from pipelines.tracking.search_files import SEARCH_FILE, TRIALS
 from pipelines.tracking.search_run import SearchRun
-from pipelines.tuning.search_result import SearchResult, describe_fresh, describe_params, describe_search
-
-TRIALS, SEARCH = "trials.json", "search.json"
-"""Artifacts of a search's run: a row for each trial, and everything else."""
+from pipelines.tuning.importance import SettingImportance, setting_importance
+from pipelines.tuning.search_result import SearchResult, best_value, describe_fresh, describe_params, describe_search
 
 
-def log_result(run: SearchRun, result: SearchResult) -> None:
-    """Log the search's figures and its table of trials. Raises TrackingError."""
-    rows = [asdict(trial) for trial in result.trials]
-    run.file(TRIALS, json.dumps(rows, indent=1).encode())
-    run.file(SEARCH, json.dumps({**result.values(), "jobs": [asdict(job) for job in result.jobs]}, indent=1).encode())
+def log_result(run: SearchRun, result: SearchResult, space: Mapping[str, Dimension]) -> None:
+    """Log the search's figures, its table of trials and its page. Raises TrackingError."""
+    importance = trial_importance(result, space)
+    values = {**result.values(), "jobs": [asdict(job) for job in result.jobs], "importance": importance and asdict(importance)}
+    run.file(TRIALS, json.dumps([asdict(trial) for trial in result.trials], indent=1).encode())
+    run.file(SEARCH_FILE, json.dumps(values, indent=1).encode())
     fresh = result.fresh
     metrics = {"search/best_score": result.best.score, "search/epochs": float(result.epochs), "search/saved_share": result.saved_share}
     metrics |= {"search/epochs_trained": float(result.epochs_trained), "search/optimism": fresh.optimism}
@@ -23,6 +26,14 @@ def log_result(run: SearchRun, result: SearchResult) -> None:
     run.log_metrics({name: value for name, value in metrics.items() if value is not None})
     run.tag({"best.trial": str(result.winner), "best.run_id": result.best.run_id, "best.params": describe_params(result.best.params)})
     run.describe("\n".join(["```", *describe_search(result), "```"]))
+    file_search_page(run)
+
+
+def trial_importance(result: SearchResult, space: Mapping[str, Dimension]) -> SettingImportance | None:
+    """The importance of each setting, by the scores of the first rung; None if they are too few."""
+    epochs = result.rungs[0]
+    scores = [(trial, best_value(trial.values[:epochs], result.direction)) for trial in result.trials if not trial.error]
+    return setting_importance(space, [(trial.params, score) for trial, score in scores if score is not None], epochs)
 
 
 def winner_remarks(result: SearchResult) -> list[str]:

@@ -353,6 +353,7 @@ TRIED_BY = {
         "unit/test_search.py",
     ),
     "pipelines/init/search_section.py": "unit/test_init_search.py",
+    "pipelines/report/search_page.py": "unit/test_search_page.py",
     **dict.fromkeys(("pipelines/tuning/driver.py", "pipelines/tracking/search_run.py"), "unit/test_search_runs.py"),
     **{
         str(path.relative_to(remedies.ROOT)): "unit/test_delta.py and unit/test_delta_values.py"
