@@ -18,14 +18,14 @@ SPACE: dict[str, Any] = {
 CONFIG_PARAMS: dict[str, Any] = {"train.lr": 1e-3, "task.dropout": 0.1, "task.hidden": [64], "task.layers": 2}
 
 
-def invented_curve(params: dict[str, Any], epochs: int) -> tuple[float, ...]:
+def sample_curve(params: dict[str, Any], epochs: int) -> tuple[float, ...]:
     """AUC after each epoch: the rate decides most of it, dropout a little, and the number of layers nothing."""
     distance = 0.03 * (math.log10(params["train.lr"]) + 2.2) ** 2 + 0.1 * (params["task.dropout"] - 0.3) ** 2
     width = 0.004 * [64, 256, 512].index(params["task.hidden"][0])
     return tuple(0.93 + width - distance - 0.12 / (epoch + 0.4) for epoch in range(1, epochs + 1))
 
 
-def invented_search(trials: int = 30, direction: Any = "max", failed: tuple[int, ...] = ()) -> SearchResult:
+def sample_search(trials: int = 30, direction: Any = "max", failed: tuple[int, ...] = ()) -> SearchResult:
     """The result of a search that begins with the config; trials of these numbers have failed."""
     plan = SearchPlan(trials=trials, rungs=(1, 3, 9, 12), first=CONFIG_PARAMS, direction=direction)
     sign = 1 if direction == "max" else -1
@@ -33,12 +33,12 @@ def invented_search(trials: int = 30, direction: Any = "max", failed: tuple[int,
     while (job := next_job(plan, propose, jobs, scores)) is not DONE:
         assert isinstance(job, TrialJob), "each result is there at once"
         jobs.append(job)
-        score = None if job.trial in failed else sign * invented_curve(job.params, job.epochs)[-1]
+        score = None if job.trial in failed else sign * sample_curve(job.params, job.epochs)[-1]
         scores[len(jobs) - 1] = TrialScore(score)
     results = []
     for number in range(1, max(job.trial for job in jobs) + 1):
         last = [job for job in jobs if job.trial == number][-1]
-        values = () if number in failed else tuple(sign * value for value in invented_curve(last.params, last.epochs))
+        values = () if number in failed else tuple(sign * value for value in sample_curve(last.params, last.epochs))
         error = "train.lr is too high; lower it" if number in failed else ""
         best = None if number in failed else values[-1]
         results.append(TrialResult(number, last.params, f"{number:032x}", last.rung, len(values), values, best, False, error))

@@ -7,7 +7,7 @@ from typing import Any
 from pipelines.config.tuning import Dimension
 from pipelines.errors import TrackingError
 from pipelines.report.figures.canvas import UndefinedError
-from pipelines.report.figures.searches import parallel_coordinates, setting_importance, trial_curves
+from pipelines.report.figures.searches import importance_bars, parallel_coordinates, trial_curves
 from pipelines.report.fold_metrics import describe_mean
 from pipelines.report.rendering import Best, Code, Facts, Figure, Note, PageTable, Picture, percentage, readable, render
 from pipelines.tracking.history import History, history
@@ -31,7 +31,7 @@ def search_page(uri: str, run_id: str) -> str:
 
 def render_search(run: History, files: SearchFiles) -> str:
     """The page, of files that are read already."""
-    trials = rank_trials(files)
+    trials = order_trials(files)
     return render(
         "search.html",
         title=run.name,
@@ -42,7 +42,7 @@ def render_search(run: History, files: SearchFiles) -> str:
         winner_facts=_winner_facts(run, files),
         coordinates=_figure(parallel_coordinates, files),
         curves=_figure(trial_curves, files),
-        importance=_figure(setting_importance, files),
+        importance=_figure(importance_bars, files),
         savings=_savings_table(files),
         savings_facts=_savings_facts(files),
         trials=_trials_table(files, trials),
@@ -52,7 +52,7 @@ def render_search(run: History, files: SearchFiles) -> str:
     )
 
 
-def rank_trials(files: SearchFiles) -> list[TrialResult]:
+def order_trials(files: SearchFiles) -> list[TrialResult]:
     """The trials, those that came furthest first, and of these the best first."""
     sign = -1 if files.search["direction"] == "max" else 1
     return sorted(files.trials, key=lambda trial: (trial.score is None, -trial.rung, sign * (trial.score or 0.0), trial.number))
@@ -92,7 +92,7 @@ def _headline(files: SearchFiles) -> Facts:
 
 
 def _settings_table(files: SearchFiles) -> PageTable:
-    """What was searched, and the values of the config and of the winner."""
+    """The settings that vary, with the values of the config and of the winner."""
     first, best = _first(files), _winner(files)
     space = {name: Dimension(**values) for name, values in files.config.get("tune", {}).get("space", {}).items()}
     rows = [

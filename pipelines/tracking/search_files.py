@@ -36,7 +36,7 @@ class TrialResult:
 
 @dataclass(frozen=True)
 class SearchFiles:
-    """What a search that has ended has filed."""
+    """The files of a search that has ended."""
 
     trials: tuple[TrialResult, ...]
     search: Mapping[str, Any]

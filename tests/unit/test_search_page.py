@@ -11,14 +11,14 @@ from xml.etree import ElementTree
 
 import pytest
 from mlflow import MlflowClient
-from searches import CONFIG_PARAMS, SPACE, dimensions, invented_search
+from searches import CONFIG_PARAMS, SPACE, dimensions, sample_search
 from stores import new_store
 
 from pipelines.config.tuning import Dimension
 from pipelines.errors import TrackingError
 from pipelines.report.command import report_page
 from pipelines.report.figures.canvas import UndefinedError
-from pipelines.report.figures.searches import parallel_coordinates, score_axis, score_range, setting_axis, setting_importance, trial_curves
+from pipelines.report.figures.searches import importance_bars, parallel_coordinates, score_axis, score_range, setting_axis, trial_curves
 from pipelines.report.search_page import render_search
 from pipelines.tracking.history import History
 from pipelines.tracking.search_files import SearchFiles
@@ -27,20 +27,20 @@ from pipelines.tuning import importance
 from pipelines.tuning.result_files import log_result, trial_importance
 from pipelines.tuning.search_result import SearchResult
 
-FIGURES = (parallel_coordinates, trial_curves, setting_importance)
+FIGURES = (parallel_coordinates, trial_curves, importance_bars)
 
 
 @cache
 def result() -> SearchResult:
-    return invented_search(failed=(7, 12))
+    return sample_search(failed=(7, 12))
 
 
 @cache
 def files() -> SearchFiles:
-    return filed(result())
+    return search_files(result())
 
 
-def filed(ended: SearchResult) -> SearchFiles:
+def search_files(ended: SearchResult) -> SearchFiles:
     """The files of the search, as JSON gives them back."""
     learnt = trial_importance(ended, dimensions())
     search = {**ended.values(), "jobs": [asdict(job) for job in ended.jobs], "importance": learnt and asdict(learnt)}
@@ -58,7 +58,7 @@ def lines(svg: bytes) -> list[str]:
 @pytest.mark.parametrize("draw", FIGURES, ids=lambda draw: draw.__name__)
 def test_a_figure_is_a_pure_function_of_the_files(draw: Any) -> None:
     svg, caption = draw(files())
-    assert (svg, caption) == draw(filed(invented_search(failed=(7, 12)))) and len(svg) < 100_000
+    assert (svg, caption) == draw(search_files(sample_search(failed=(7, 12)))) and len(svg) < 100_000
     ElementTree.fromstring(svg)
 
 
@@ -82,7 +82,7 @@ def test_of_a_search_where_lower_is_better_the_least_is_at_the_top() -> None:
     assert score_range([0.3, 0.1, 0.2], "min") == (0.3, 0.1) and score_range([0.3, 0.1, 0.2], "max") == (0.1, 0.3)
     axis = score_axis("loss", [0.1, 0.2, 0.3], "min")
     assert [axis.place(value) for value in (0.1, 0.3)] == [1, 0] and axis.ticks[-1] == (1.0, "0.1")
-    least = filed(invented_search(direction="min"))
+    least = search_files(sample_search(direction="min"))
     assert parallel_coordinates(least)[0] and trial_curves(least)[0]
 
 
@@ -121,10 +121,10 @@ def test_the_setting_that_decides_is_the_most_important() -> None:
 
 def test_importance_depends_neither_on_the_scale_of_scores_nor_on_which_is_better() -> None:
     trials = [(trial.params, trial.score) for trial in result().trials if trial.score is not None]
-    one = importance.setting_importance(dimensions(), trials, 1)
-    assert importance.setting_importance(dimensions(), [(params, 1e6 * score**3) for params, score in trials], 1) == one
+    learnt = importance.setting_importance(dimensions(), trials, 1)
+    assert importance.setting_importance(dimensions(), [(params, 1e6 * score**3) for params, score in trials], 1) == learnt
     other = importance.setting_importance(dimensions(), [(params, -score) for params, score in trials], 1)
-    assert one is not None and other is not None and next(iter(other.settings)) == next(iter(one.settings))
+    assert learnt is not None and other is not None and next(iter(other.settings)) == next(iter(learnt.settings))
 
 
 def test_scores_by_chance_are_said_to_explain_nothing() -> None:
@@ -133,7 +133,7 @@ def test_scores_by_chance_are_said_to_explain_nothing() -> None:
     learnt = importance.setting_importance(dimensions(), trials, 1)
     assert learnt is not None and learnt.explained < 0.2
     search = {**files().search, "importance": {**asdict(learnt), "explained": -0.1}}
-    assert "so that this says nothing" in setting_importance(replace(files(), search=search))[1]
+    assert "so that this says nothing" in importance_bars(replace(files(), search=search))[1]
 
 
 @pytest.mark.parametrize("count", [0, importance.LEAST_TRIALS - 1])
@@ -142,7 +142,7 @@ def test_of_few_trials_nothing_is_said(count: int) -> None:
     assert importance.setting_importance(dimensions(), trials, 1) is None
     assert importance.setting_importance(dimensions(), [(trial.params, 0.5) for trial in result().trials], 1) is None, "or if all are equal"
     with pytest.raises(UndefinedError, match="too few trials have a score"):
-        setting_importance(replace(files(), search={**files().search, "importance": None}))
+        importance_bars(replace(files(), search={**files().search, "importance": None}))
 
 
 class PageText(HTMLParser):
@@ -171,12 +171,12 @@ def test_the_page_compares_the_winner_with_the_config_and_says_what_was_saved() 
 
 
 def test_a_search_whose_trials_have_no_config_among_them_compares_none() -> None:
-    page = render_search(HISTORY, filed(replace(result(), begins_with_config=False)))
+    page = render_search(HISTORY, search_files(replace(result(), begins_with_config=False)))
     assert "of the config, trial 1" not in page and "the config dashed" not in page and "The winner is red." in page
 
 
 def test_a_search_of_one_trial_has_a_page() -> None:
-    page = render_search(HISTORY, filed(invented_search(trials=1)))
+    page = render_search(HISTORY, search_files(sample_search(trials=1)))
     assert "which is the config as it stood" in page and "There is no figure: too few trials have a score" in page
 
 

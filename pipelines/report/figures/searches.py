@@ -76,7 +76,7 @@ def score_axis(name: str, scores: Sequence[float], direction: str) -> ParallelAx
 
 def parallel_coordinates(files: SearchFiles) -> tuple[bytes, str]:
     """A line for each trial, across its settings to its score. Raises UndefinedError without a score."""
-    trials = _scored(files)
+    trials = _trials_with_score(files)
     space = _space(files)
     axes = [setting_axis(name, dimension) for name, dimension in space.items()]
     scores, metric, direction = [_score(trial) for trial in trials], str(files.search["metric"]), str(files.search["direction"])
@@ -100,7 +100,7 @@ def parallel_coordinates(files: SearchFiles) -> tuple[bytes, str]:
 
 def trial_curves(files: SearchFiles) -> tuple[bytes, str]:
     """The metric of each trial by epoch, until it was stopped. Raises UndefinedError without a score."""
-    trials, rungs = _scored(files), [int(epochs) for epochs in files.search["rungs"]]
+    trials, rungs = _trials_with_score(files), [int(epochs) for epochs in files.search["rungs"]]
     metric, direction = str(files.search["metric"]), str(files.search["direction"])
     with drawing(inches=WIDE) as canvas:
         canvas.margin = 0.09
@@ -127,7 +127,7 @@ def trial_curves(files: SearchFiles) -> tuple[bytes, str]:
     return canvas.svg, f"{metric[:1].upper()}{metric[1:]} on validation after each epoch, the bluer the further. {_key(files)}{stopped}"
 
 
-def setting_importance(files: SearchFiles) -> tuple[bytes, str]:
+def importance_bars(files: SearchFiles) -> tuple[bytes, str]:
     """How much each setting decides. Raises UndefinedError if that is not known."""
     importance = files.search.get("importance")
     if not importance:
@@ -155,7 +155,7 @@ def _space(files: SearchFiles) -> dict[str, Dimension]:
     return {name: Dimension(**values) for name, values in files.config.get("tune", {}).get("space", {}).items()}
 
 
-def _scored(files: SearchFiles) -> list[TrialResult]:
+def _trials_with_score(files: SearchFiles) -> list[TrialResult]:
     """The trials that have a score."""
     trials = [trial for trial in files.trials if trial.score is not None and not isnan(trial.score)]
     if not trials:
