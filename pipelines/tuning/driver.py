@@ -26,7 +26,7 @@ from pipelines.tracking.search_files import TrialResult
 from pipelines.tracking.search_run import TRIAL, EpochCurve, SearchRun, open_search, read_curve
 from pipelines.train.checkpoint.run_directory import STOP, RunDirectory
 from pipelines.tuning.final_trainings import FINAL, FinalTrainings
-from pipelines.tuning.placement import Answer, TrialTask, find_places, run_tasks, trains_in_process
+from pipelines.tuning.placement import Answer, TrialTask, run_tasks, trains_in_process, trial_places
 from pipelines.tuning.proposals import proposer
 from pipelines.tuning.result_files import log_result, winner_remarks
 from pipelines.tuning.search import (
@@ -68,7 +68,7 @@ def run_search(config: Config, origin: str = "", output: str = "", ray_output: R
     progress = Progress()
     with nullcontext(ray_output) if ray_output else cluster(_cluster_settings(config)):
         with tracking.tracked_run(lambda: open_search(config, version, job_tags())) as run:
-            places = find_places(config, version)
+            places = trial_places(config, version)
             word = "resumes" if run.is_resumed else "starts"
             progress.say(
                 f"run {run.run_id} {word}: {config.tune.trials} trials, {places.most} at a time, by {direction} of validation {metric}"

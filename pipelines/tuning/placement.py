@@ -86,7 +86,7 @@ class TrialPlaces:
     """Of the process of a trial, as Ray names them."""
 
 
-def find_places(config: Config, version: Version) -> TrialPlaces:
+def trial_places(config: Config, version: Version) -> TrialPlaces:
     """The room for trials of this search on the cluster at hand. Memory is reserved too, so that no more begin than it holds."""
     settings, machines = config.train, [node["Resources"] for node in ray.nodes() if node["Alive"]]
     has_gpus = _has_gpus(settings)
