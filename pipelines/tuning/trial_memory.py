@@ -73,12 +73,14 @@ def model_bytes(config: Config, version: Version, on_gpu: bool = False) -> int:
 
 
 def _values_to_count(config: Config) -> Iterator[tuple[str, list[Any]]]:
-    """The settings that may decide the size of a model, each with values to count: all of a choice, and the ends of whole numbers."""
+    """The settings that may decide the size of a model, each with values to count: those of a choice, of many the first and the last ones,
+    and the ends of whole numbers."""
     for name, dimension in config.tune.space.items():
         if not (name.startswith("task.") or name in _OF_STEPS):
             continue
         if dimension.choice is not None:
-            yield name, list(dimension.choice[:_MOST_VALUES])
+            choice, half = dimension.choice, _MOST_VALUES // 2
+            yield name, list(choice if len(choice) <= _MOST_VALUES else (*choice[:half], *choice[-half:]))
         elif dimension.integers is not None:
             yield name, list(dimension.integers)
 
