@@ -6,7 +6,7 @@
     run.metrics["test/auc"], run.page
     run.predict(new_rows)                        # a frame in, a frame out
 
-    draft = api.init("data/raw/churn.csv", target="left")    # writes conf/churn.yaml
+    draft = api.init("data/raw/churn.csv", target="left")    # writes conf/churn.yaml; tune="10m" gives its search that budget
     config = api.read_config("conf/digits.yaml", {"train.epochs": 2})    # or api.Config(name="digits", source=…), without a file
     manifest = api.prepare(config)               # a dataset version, as `lockstep etl` makes it
     result = api.train(config)                   # its model in MLflow, as `lockstep train` does
@@ -25,6 +25,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -72,9 +73,17 @@ def read_config(path: str | Path, overrides: Mapping[str, Any] | None = None) ->
     return with_absolute_paths(load(path, dict(overrides or {})), home())
 
 
-def init(data: str | Path, target: str = "", output: str | Path = "", rehearse: bool = True, skip_rows: int | None = None) -> Draft:
+def init(
+    data: str | Path,
+    target: str = "",
+    output: str | Path = "",
+    rehearse: bool = True,
+    skip_rows: int | None = None,
+    tune: str = "",
+) -> Draft:
     """Draft the config of a file or a folder of data, and write it to a new file, by default conf/NAME.yaml. `skip_rows` lines of a table
-    stand before the names of its columns; by default that is found out.
+    stand before the names of its columns; by default that is found out. Its section `tune` has a search that suits the task, with the
+    budget `tune`, such as 10m: `prepare` and the function `tune` run it.
 
     With `rehearse`, ETL first makes a version of a sample with it, in another process, which takes some seconds. Returns the draft, with
     what it assumed. Raises ConfigError or SourceError, and writes nothing, if no config can be made, or if ETL would refuse it."""
@@ -87,19 +96,30 @@ def init(data: str | Path, target: str = "", output: str | Path = "", rehearse: 
         output = drafts.config_path(data, output)
         drafts.check_output(output)
         from pipelines.init.drafting import draft_config
+        from pipelines.init.search_section import read_budget
+        from pipelines.tuning.space import check_search
+        from pipelines.tuning.winner_file import winner_path
+
+        budget = read_budget(tune)
+        if budget is not None:
+            winner_path(str(output), "")
 
         def check_draft(values: Mapping[str, Any]) -> tuple[str, ...]:
+            if "tune" in values:
+                check_search(parse(deepcopy(dict(values)), str(output)), str(output))
+            if rehearsal:
+                return rehearsal.try_draft(values)
             from pipelines.launch.checks import check_before_etl
 
             check_before_etl(parse(dict(values), str(output)))
             return ()
 
-        request = drafts.Request(drafts.path_in_config(data, home()), target, drafts.pipeline_name(output), skip_rows)
+        request = drafts.Request(drafts.path_in_config(data, home()), target, drafts.pipeline_name(output), skip_rows, budget)
         rehearsal = Rehearsal(process, str(output)) if process else None
         if rehearsal:
             request = replace(request, announce=lambda sections: rehearsal.announce(drafts.plain_values(drafts.Draft(sections))))
         draft = draft_config(request)
-        outcome = drafts.write_config(draft, output, rehearsal.try_draft if rehearsal else check_draft)
+        outcome = drafts.write_config(draft, output, check_draft)
     return replace(draft, assumptions=(*draft.assumptions, *outcome))
 
 

@@ -47,16 +47,34 @@ def write_first_config(program: str, arguments: list[str]) -> None:
     parser.add_argument("--output", default="", metavar="FILE", help="a new file; by default conf/NAME.yaml, with the name of the data")
     parser.add_argument("--no-rehearsal", action="store_true", help="do not try the config on a sample, which takes seconds")
     parser.add_argument("--skip-rows", type=int, metavar="N", help="lines of a table before the names of its columns; by default found out")
-    check_flags_once(("--target", "--output", "--skip-rows"), arguments)
+    budget = "also makes the dataset version, and searches better settings, for a time such as 10m or a number of epochs"
+    parser.add_argument("--tune", default="", metavar="BUDGET", help=budget)
+    check_flags_once(("--target", "--output", "--skip-rows", "--tune"), arguments)
     options = parser.parse_args(arguments)
     from pipelines.api import init
     from pipelines.init.draft import config_path
 
-    draft = init(options.data, options.target, options.output, not options.no_rehearsal, options.skip_rows)
+    draft = init(options.data, options.target, options.output, not options.no_rehearsal, options.skip_rows, options.tune)
     output = config_path(options.data, options.output)
     assumptions = [*draft.assumptions, *filter(None, [draft.left_out])]
-    print("\n".join([*(f"assumed   {line}" for line in assumptions), f"written   {output}"]))
+    print("\n".join([*(f"assumed   {line}" for line in assumptions), f"written   {output}"]), flush=True)
+    if options.tune:
+        _search_draft(str(output))
+        return
     print(f"next      lockstep etl {output} && lockstep train {output}")
+    if "tune" in draft.sections:
+        print(f"or        lockstep etl {output} && lockstep tune {output}, which searches better settings")
+
+
+def _search_draft(path: str) -> None:
+    """Make the dataset version of a drafted config, and run its search."""
+    from pipelines.api import read_config, tune
+
+    log_to_stderr(logging.INFO)
+    config = read_config(path)
+    _prepare(config)
+    tune(config, path)
+    _tell_page(config)
 
 
 def demo(program: str, arguments: list[str]) -> None:
@@ -74,17 +92,22 @@ def etl(program: str, arguments: list[str]) -> None:
     arguments, output_flag = split_output_flag(arguments)
     options, config = read_flags(program, "[--from previous|VERSION]", {"--from": {"default": "", "dest": "parent"}}, arguments)
     speak_as(output_flag)
+    _prepare(config, options.parent)
+    _tell_page(config)
+
+
+def _prepare(config: "Config", parent: str = "") -> None:
+    """Make a dataset version, and tell of it."""
     from pipelines.api import prepare
     from pipelines.etl.summary import version_summary
     from pipelines.runtime.progress import tell
 
     began = datetime.now(UTC)
-    manifest = prepare(config, options.parent)
+    manifest = prepare(config, parent)
     printed_fields = manifest.model_dump(mode="json", include={"version", "digest", "run_id", "quarantined", "parent"})
     rows = {split: summary.rows for split, summary in manifest.splits.items()}
     printed_fields |= {"path": f"{config.dataset.path}/{manifest.version}", "rows": rows, "is_new": manifest.created >= began}
     tell("result", version_summary(config, manifest), **printed_fields)
-    _tell_page(config)
 
 
 def train(program: str, arguments: list[str]) -> None:

@@ -8,9 +8,10 @@ from pipelines.config import Config
 from pipelines.config.load import parse
 from pipelines.config.reading import from_yaml
 from pipelines.errors import ConfigError
+from pipelines.init import drafting
 from pipelines.init.draft import Draft, Request, yaml_text
-from pipelines.init.drafting import draft_config
 from pipelines.tasks.bind import check_task
+from pipelines.tuning.space import check_search, config_params
 
 
 def write(folder: Path, files: dict[str, bytes | str]) -> Path:
@@ -18,6 +19,15 @@ def write(folder: Path, files: dict[str, bytes | str]) -> Path:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(content.encode() if isinstance(content, str) else content)
     return folder
+
+
+def draft_config(request: Request) -> Draft:
+    """The draft of some data, whose search `lockstep tune` takes as it stands, with the draft itself as its first trial."""
+    drafted = drafting.draft_config(request)
+    config = parse(from_yaml(yaml_text(drafted)), "scans.yaml")
+    check_search(config, "scans.yaml")
+    assert config_params(config) is not None, "the space contains the draft"
+    return drafted
 
 
 def draft(folder: Path) -> Draft:

@@ -17,10 +17,10 @@ import numpy as np
 import openpyxl
 import pyarrow as pa
 import pyarrow.parquet as pq
+from drafts import draft_config
 
 from pipelines.demo import two_commands
 from pipelines.init.draft import Request, check_output
-from pipelines.init.drafting import draft_config
 from pipelines.init.tables.json_table import read_json_document
 from pipelines.init.tables.sample import TextSample
 

@@ -483,7 +483,7 @@ CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
         lambda folder: page(folder, "", "etl"),
         (lambda folder: page(folder, "", ""), lambda folder: page(folder, "etl", has_data_page=True)),
     ),
-    "which has no page; name a training, a baseline, an ETL or a cross-validation": (
+    "which has no page; name a training, a baseline, an ETL, a cross-validation or a search": (
         lambda folder: page(folder, "other"),
         (
             lambda folder: page(folder, ""),

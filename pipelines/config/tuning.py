@@ -48,6 +48,12 @@ class Dimension(Section):
         return self.uniform or self.log or self.integers
 
 
+def around(value: float, factor: float = 10.0) -> Dimension:
+    """The numbers around a value above 0, from a `factor` below it to one above, each order of magnitude as likely as any other."""
+    low, high = (float(f"{bound:.3g}") for bound in (value / factor, value * factor))
+    return Dimension(log=(low, high))
+
+
 class Scheduler(Section):
     """Which trials are trained further. The name of a kind alone is short for its defaults: `scheduler: none`."""
 

@@ -1,6 +1,6 @@
 """Costs of a model's layers, from the recorded operators of a pass: what comes before the blocks, the blocks, and what comes after."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Literal
@@ -114,8 +114,8 @@ def _layer(section: _Section, recorded: RecordedPass, plans: Mapping[str, LayerP
         fused_bytes=scale * sum(_boundary_bytes(region, operators) for region in regions),
         undivided=_share_outside_tensor_groups(operators, plans),
         activations=_activations(section, recorded, products + attention, scale),
-        working_bytes=scale * max(map(_traffic, operators), default=0.0),
-        fused_working_bytes=scale * max(map(_traffic, products), default=0.0),
+        working_bytes=scale * max((_traffic(operator, recorded.parameters) for operator in operators), default=0.0),
+        fused_working_bytes=scale * max((_traffic(operator, recorded.parameters) for operator in products), default=0.0),
         output_bytes=scale * recorded.block_outputs.get(section.number, 0.0),
         tensor_sums=sum(plan.by == "rows" and recorded.module_blocks.get(name, -2) == section.number for name, plan in plans.items()),
         kernels=len(operators),
@@ -129,8 +129,9 @@ def _matmul(operator: RecordedOperator, plans: Mapping[str, LayerPlan], rows: in
     return Matmul(positions / rows, inputs, outputs, _DIVIDED.get(plan.by, "nothing") if plan else "nothing")
 
 
-def _traffic(operator: RecordedOperator) -> float:
-    return sum(operator.inputs.values()) + sum(operator.outputs.values())
+def _traffic(operator: RecordedOperator, without: Container[int] = ()) -> float:
+    """Bytes that an operator reads and writes, but for some tensors."""
+    return sum(size for number, size in operator.inputs.items() if number not in without) + sum(operator.outputs.values())
 
 
 def _kernel_regions(operators: Sequence[RecordedOperator]) -> Iterator[list[RecordedOperator]]:

@@ -61,6 +61,8 @@ class RecordedPass:
     operators: list[RecordedOperator] = field(default_factory=list)
     kept_tensors: dict[int, tuple[int, int]] = field(default_factory=dict)
     """Block and bytes of each tensor that autograd keeps, without parameters."""
+    parameters: set[int] = field(default_factory=set)
+    """Tensors that are parameters, whose bytes do not grow with rows."""
     block_inputs: dict[int, float] = field(default_factory=dict)
     """Bytes of the tensors that each block takes."""
     block_outputs: dict[int, float] = field(default_factory=dict)
@@ -157,7 +159,8 @@ class _Recorder(OperatorMode):
                 handle.remove()
 
     def note_kept(self, loss: Tensor) -> None:
-        """Note the tensors that autograd keeps for the backward pass from `loss`."""
+        """Note the tensors that autograd keeps for the backward pass from `loss`, and which of all are parameters."""
+        self.recorded.parameters = {number for storage, number in self._numbers.items() if storage in self._parameters}
         blocks = {number: operator.block for operator in reversed(self.recorded.operators) for number in operator.outputs}
         for tensor in autograd_tensors(loss):
             if storage_identity(tensor) not in self._parameters:

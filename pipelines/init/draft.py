@@ -24,7 +24,7 @@ KeyPath = tuple[str, ...]
 Announce = Callable[[Mapping[str, Any]], None]
 """Takes the sections of a config whose `source` and `dataset` will hardly change any more."""
 LINE_CHARACTERS = 140
-BLOCKS = ({"source"}, {"source", "tables"}, {"source", "expect"}, {"dataset"}, {"dataset", "features"})
+BLOCKS = ({"source"}, {"source", "tables"}, {"source", "expect"}, {"dataset"}, {"dataset", "features"}, {"tune"}, {"tune", "space"})
 """Sections with a line for each of their settings, however short they are."""
 ANONYMOUS = ("data", "train", "dataset", "table", "rows")
 """Names of files that say nothing of the data."""
@@ -38,7 +38,7 @@ class Draft:
     """A config that no one has edited yet. Its text is a pure function of it, and it is one of the data."""
 
     sections: Mapping[str, Any]
-    """The config as YAML reads it: `name`, `source`, `dataset`, `task` and `train`, in the order of the file."""
+    """The config as YAML reads it: `name`, `source`, `dataset`, `task`, `train` and `tune`, in the order of the file."""
     introduction: tuple[str, ...] = ()
     """Lines of the comment at the top: what the data are."""
     comments: Mapping[KeyPath, str] = field(default_factory=dict)
@@ -76,6 +76,8 @@ class Request:
     """Name of the pipeline, of its folder of datasets, and of its table."""
     skip_rows: int | None = None
     """Lines of a text, or rows of a sheet, before the names of the columns; None if that is to be found out."""
+    budget: str | int | None = None
+    """Of a search of settings, as `tune.budget` has it; None to draft none."""
     announce: Announce = lambda sections: None
     """Is called as soon as the dataset is drafted, before models are tried, so that the draft can be tried meanwhile."""
 

@@ -8,6 +8,7 @@ from pipelines.errors import ConfigError
 from pipelines.init.draft import Draft, Drafter, Request
 from pipelines.init.media.images import draft_pictures
 from pipelines.init.media.labelled_texts import draft_documents, draft_sentences
+from pipelines.init.search_section import add_search
 from pipelines.init.tables.table_draft import draft_table
 
 _STREAM = re.compile("/dev/stdin|/dev/fd/.*|/proc/[^/]*/fd/.*")
@@ -29,7 +30,12 @@ def address_drafters() -> list[Drafter]:
 
 
 def draft_config(request: Request) -> Draft:
-    """Draft the config of the data. Raises ConfigError if there are no such data, or none of a known kind."""
+    """Draft the config of the data, with a search of its settings. Raises ConfigError if there are no such data, or none of a known kind,
+    or if a budget is given for a task whose settings are not searched."""
+    return add_search(_draft_data(request), request)
+
+
+def _draft_data(request: Request) -> Draft:
     if not request.data:
         raise ConfigError("the path of the data is empty; name a file or a folder")
     for drafter in address_drafters():

@@ -47,6 +47,7 @@ def first_config(data: Any, target: str, overrides: Mapping[str, Any], name: str
     if network:
         drafted = {name: value for name, value in values["task"].items() if name in ("kind", "class_weights")}
         values, _ = convert_to_task({**values, "task": drafted}, {"kind": "tabular", **network})
+        values.pop("tune", None)  # which searches the settings of another network
     return with_absolute_paths(parse_with_overrides(values, overrides, f"the settings for {name}"), home())
 
 

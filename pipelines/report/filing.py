@@ -12,6 +12,7 @@ from pipelines.report.figures.svg_figures import draw_figures
 from pipelines.report.folds_page import folds_page
 from pipelines.report.run_data import collect, read_run_data
 from pipelines.report.run_page import run_page
+from pipelines.report.search_page import search_page
 from pipelines.tracking.tracked_run import MlflowRun
 from pipelines.tracking.training import TrainingRun
 
@@ -57,6 +58,12 @@ def file_folds_page(run: MlflowRun) -> None:
     """Log the page of a cross-validation. An error is logged and does not fail it."""
     with _page_errors_logged(run):
         run.file(REPORT, folds_page(run.uri, run.run_id).encode())
+
+
+def file_search_page(run: MlflowRun) -> None:
+    """Log the page of a search of settings, whose files are logged already. An error is logged and does not fail it."""
+    with _page_errors_logged(run):
+        run.file(REPORT, search_page(run.uri, run.run_id).encode())
 
 
 @contextmanager

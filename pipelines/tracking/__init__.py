@@ -9,7 +9,7 @@
 5. `tracked_run` creates a run, keeps it alive, and sets its final status. `params_and_tags` has the settings and the origin that it shows.
 6. `training`   opens or resumes the run of a training.
    `parent_run`    opens or resumes a run in which trainings are runs: `cross_validation_run` is that of folds. `search_run` does so for a
-                search of settings, and reads what trainings have reached by epoch.
+                search of settings, and reads what trainings have reached by epoch; `search_files` reads what it has filed.
 7. `job_runs`   are the runs of an ETL and of a baseline.
 8. `system`     logs system metrics of each node, and the power of its processors.
 9. `history`    reads a finished training, and a run's curves, tags and files. `models` finds and downloads logged models and versions in

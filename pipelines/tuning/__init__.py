@@ -2,9 +2,11 @@
 
 1. `space`         checks which settings vary, before anything starts, and makes the config of a trial.
 2. `search`        decides what is tried next: a pure function of the plan and of results. `proposals` asks Optuna for a trial's settings.
-3. `driver`        is the command: it decides jobs, reads what they reached from MLflow, and trains the winner with fresh seeds.
-4. `placement`     has Ray Tune run jobs on the cluster, in processes that the next ones use again.
-5. `search_result` is what a search has found, and its text. `winner_file` writes the winner's config.
+3. `driver`        is the command: it decides jobs, and reads what they reached from MLflow. `final_trainings` are the winner's.
+4. `placement`     has Ray Tune run jobs on the cluster, in processes that the next ones use again, as many as `trial_memory` leaves room
+                   for.
+5. `search_result` is what a search has found, and its text. `result_files` files it with the `importance` of each setting, and
+                   `winner_file` writes the winner's config.
 
 A trial's training is that of `launch.training_run`, which pauses at an epoch and goes on from its checkpoint. Its run, and that of the
 search, are of `tracking.search_run`.

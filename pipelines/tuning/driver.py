@@ -4,14 +4,10 @@ It keeps nothing: after a kill, the same command decides the same jobs again, an
 identity of their trainings. So it goes on where it was, and so does a search with more trials.
 """
 
-import json
 import logging
 import os
 import time
-from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import asdict
-from math import isnan
 from typing import Any
 
 from pipelines import tracking
@@ -26,10 +22,13 @@ from pipelines.launch.initial_weights import fill_in_origins
 from pipelines.runtime.progress import Progress, is_json
 from pipelines.tasks.bind import build_task
 from pipelines.tracking.parent_run import PARENT
+from pipelines.tracking.search_files import TrialResult
 from pipelines.tracking.search_run import TRIAL, EpochCurve, SearchRun, open_search, read_curve
 from pipelines.train.checkpoint.run_directory import STOP, RunDirectory
-from pipelines.tuning.placement import Answer, TrialTask, count_places, run_tasks, trains_in_process
+from pipelines.tuning.final_trainings import FINAL, FinalTrainings
+from pipelines.tuning.placement import Answer, TrialTask, run_tasks, trains_in_process, trial_places
 from pipelines.tuning.proposals import proposer
+from pipelines.tuning.result_files import log_result, winner_remarks
 from pipelines.tuning.search import (
     DONE,
     WAIT,
@@ -43,26 +42,14 @@ from pipelines.tuning.search import (
     rung_epochs,
     total_epochs,
 )
-from pipelines.tuning.search_result import (
-    FreshSeeds,
-    SearchResult,
-    TrialResult,
-    describe_fresh,
-    describe_params,
-    describe_search,
-    fresh_seeds,
-)
-from pipelines.tuning.space import check_search, config_values, parse_trial
+from pipelines.tuning.search_result import SearchResult, best_value, describe_search
+from pipelines.tuning.space import check_search, config_params, config_values, parse_trial
 from pipelines.tuning.winner_file import winner_path, write_winner
 
 log = logging.getLogger(__name__)
 
-TRIALS = "trials.json"
-"""Artifact of a search's run: a row for each trial."""
-JOB, FINAL = "job", "final"
-"""Kinds of tasks."""
-SEED = "seed"
-"""Tag of a training of the winner with a fresh seed."""
+JOB = "job"
+"""Kind of the tasks of trials, in their keys."""
 
 
 def run_search(config: Config, origin: str = "", output: str = "", ray_output: RayOutput | None = None) -> SearchResult:
@@ -81,17 +68,19 @@ def run_search(config: Config, origin: str = "", output: str = "", ray_output: R
     progress = Progress()
     with nullcontext(ray_output) if ray_output else cluster(_cluster_settings(config)):
         with tracking.tracked_run(lambda: open_search(config, version, job_tags())) as run:
-            most = min(count_places(config), config.tune.parallel)
+            places = trial_places(config, version)
             word = "resumes" if run.is_resumed else "starts"
-            progress.say(f"run {run.run_id} {word}: {config.tune.trials} trials, {most} at a time, by {direction} of validation {metric}")
+            progress.say(
+                f"run {run.run_id} {word}: {config.tune.trials} trials, {places.most} at a time, by {direction} of validation {metric}"
+            )
             run.wait_for_trials()
             search = SearchState(config, version, run, metric, _plan(config, direction), progress)
-            run_tasks(config, version, search.next_task, search.take, most, lambda: _ask_to_stop(run, config))
+            run_tasks(config, version, search.next_task, search.take, places, lambda: _ask_to_stop(run, config))
             result = search.result(str(path or ""))
             if path is not None:
-                write_winner(origin, path, result.best.params, _remarks(result))
+                write_winner(origin, path, result.best.params, winner_remarks(result))
             run.end_trials({trial.run_id for trial in result.trials if trial.error})
-            _log_result(run, result)
+            log_result(run, result, config.tune.space)
     lines = describe_search(result)
     lines += [f"written   {path}"] if path else []
     lines.append(f"run {run.run_id} of experiment {config.experiment} in {config.tracking.uri}\nmodel {result.model}")
@@ -133,7 +122,8 @@ class SearchState:
             task = self._next_job_task()
             if task is not DONE or len(self._scores) < len(self.jobs):
                 return WAIT if task is DONE else task
-            self._final = FinalTrainings(self, self.winner())
+            winner, seeds = self.winner(), self.config.tune.final_seeds
+            self._final = FinalTrainings(winner, self.trial_config(winner.params), self.version, seeds, self.run.run_id)
         return self._final.next_task()
 
     def take(self, key: tuple[str, int], answer: Answer) -> None:
@@ -244,7 +234,8 @@ class SearchState:
             full_grid=len(trials) * self.plan.rungs[-1],
             model=self._final.model,
             output=output,
-            fresh=self._final.fresh,
+            fresh=self._final.fresh(self.metric, self.plan.direction),
+            begins_with_config=self.plan.first is not None,
         )
 
     def _trial_result(self, number: int) -> TrialResult:
@@ -254,12 +245,6 @@ class SearchState:
         score = None if error else best_value(values, self.plan.direction)
         is_linked = curve is not None and curve.parent != self.run.run_id
         return TrialResult(number, job.params, curve.run_id if curve else "", job.rung, len(values), values, score, is_linked, error)
-
-
-def best_value(values: tuple[float | None, ...], direction: str) -> float | None:
-    """The best of the values that are numbers; None if there is none."""
-    numbers = [value for value in values if value is not None and not isnan(value)]
-    return (max(numbers) if direction == "max" else min(numbers)) if numbers else None
 
 
 def _plan(config: Config, direction: Any) -> SearchPlan:
@@ -272,6 +257,7 @@ def _plan(config: Config, direction: Any) -> SearchPlan:
         parallel=settings.parallel,
         direction=direction,
         budget_epochs=settings.budget if isinstance(settings.budget, int) else None,
+        first=config_params(config),
     )
 
 
@@ -292,70 +278,3 @@ def _cluster_settings(config: Config) -> Any:
 def _ask_to_stop(run: SearchRun, config: Config) -> None:
     for folder in run.live_folders(config):
         RunDirectory(folder).put(STOP, b"", durable=False)
-
-
-class FinalTrainings:
-    """The winner's training to the end, and trainings of its settings with fresh seeds."""
-
-    def __init__(self, search: "SearchState", winner: TrialResult) -> None:
-        self.winner, self._search = winner, search
-        config, count = search.trial_config(winner.params), search.config.tune.final_seeds
-        self._configs = [config, *(replace_seed(config, config.train.seed + place) for place in range(1, count + 1))]
-        self._results: dict[int, Mapping[str, Any]] = {}
-        for number, trained in enumerate(self._configs):
-            if (finished := tracking.find_finished_training(trained, search.version)) is not None:
-                self._results[number] = json.loads(finished[1])
-        self._waiting = [number for number in range(len(self._configs)) if number not in self._results]
-
-    def next_task(self) -> TrialTask | NoJob:
-        if not self._waiting:
-            return DONE
-        number = self._waiting.pop(0)
-        config = self._configs[number]
-        role = {SEED: str(config.train.seed)} if number else {TRIAL: str(self.winner.number)}
-        tags = {PARENT: self._search.run.run_id, **role}
-        return TrialTask((FINAL, number), config.model_dump(mode="json", by_alias=True), None, tags)
-
-    def take(self, number: int, answer: Answer) -> None:
-        """Take the answer of a training. Raises LockstepError if it has failed."""
-        if answer.error:
-            raise LockstepError(f"the winner, trial {self.winner.number}, could not be trained to the end: {answer.error}")
-        self._results[number] = answer.result
-
-    @property
-    def model(self) -> str:
-        """URI of the winner's model."""
-        return str(self._results[0]["model"])
-
-    @property
-    def fresh(self) -> FreshSeeds:
-        """The figures of the fresh seeds."""
-        results = [(str(self._results[number]["run_id"]), self._results[number]["metrics"]) for number in range(1, len(self._configs))]
-        return fresh_seeds(self._search.metric, self._search.plan.direction, self.winner.score, results)
-
-
-def replace_seed(config: Config, seed: int) -> Config:
-    return config.model_copy(update={"train": config.train.model_copy(update={"seed": seed})})
-
-
-def _log_result(run: SearchRun, result: SearchResult) -> None:
-    """Log the search's figures and its table of trials."""
-    rows = [asdict(trial) for trial in result.trials]
-    run.file(TRIALS, json.dumps(rows, indent=1).encode())
-    run.file("search.json", json.dumps({**result.values(), "jobs": [asdict(job) for job in result.jobs]}, indent=1).encode())
-    fresh = result.fresh
-    metrics = {"search/best_score": result.best.score, "search/epochs": float(result.epochs), "search/saved_share": result.saved_share}
-    metrics |= {"search/epochs_trained": float(result.epochs_trained), "search/optimism": fresh.optimism}
-    summaries = {f"{split}/{result.metric}": values for split, values in (("validation", fresh.validation), ("test", fresh.test)) if values}
-    metrics |= {f"{name}_mean": sum(values) / len(values) for name, values in summaries.items()}
-    run.log_metrics({name: value for name, value in metrics.items() if value is not None})
-    run.tag({"best.trial": str(result.winner), "best.run_id": result.best.run_id, "best.params": describe_params(result.best.params)})
-    run.describe("\n".join(["```", *describe_search(result), "```"]))
-
-
-def _remarks(result: SearchResult) -> list[str]:
-    best = result.best
-    return [
-        f"Trial {best.number} of {len(result.trials)} of the search {result.run_id}: {describe_params(best.params)}.",
-        *(f"{line[0].upper()}{line[1:]}." for line in describe_fresh(result)),
-    ]

@@ -11,8 +11,8 @@ import os
 import shutil
 import socket
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import mkdtemp
 from threading import Event, Thread
@@ -30,6 +30,9 @@ from pipelines.data.versions.versions import Version
 from pipelines.launch.cluster import RayOutput
 from pipelines.runtime.interrupts import FirstSignal, handle_signals
 from pipelines.tuning.search import DONE, WAIT, NoJob
+from pipelines.tuning.trial_memory import trial_bytes
+
+log = logging.getLogger(__name__)
 
 LEAVE_SECONDS = 120.0
 """Time for the trials under way to save after a signal."""
@@ -73,22 +76,38 @@ NextTask = Callable[[], TrialTask | NoJob]
 TakeAnswer = Callable[[tuple[str, int], Answer], None]
 
 
-def trial_resources(config: Config) -> dict[str, float]:
-    """Resources that the process of a trial needs. A group of workers has its own; its driver gets a byte, since Ray Tune refuses none."""
-    settings = config.train
-    if not trains_in_process(settings):
-        return {"memory": 1}
-    return {"CPU": settings.cpus_per_worker, **({"GPU": 1} if _has_gpus(settings) else {})}
+@dataclass(frozen=True)
+class TrialPlaces:
+    """The room that a cluster has for trials."""
+
+    most: int
+    """So many at once; 1 even if there is too little, since a cluster may grow."""
+    resources: Mapping[str, float]
+    """Of the process of a trial, as Ray names them."""
 
 
-def count_places(config: Config) -> int:
-    """How many trials the cluster has room for at once; 1 even if it has too little, since it may grow."""
-    settings, resources = config.train, ray.cluster_resources()
-    workers = settings.max_workers
-    rooms = [resources.get("CPU", 0) // (workers * settings.cpus_per_worker)]
-    if _has_gpus(settings):
-        rooms.append(resources.get("GPU", 0) // workers)
-    return max(1, int(min(rooms)))
+def trial_places(config: Config, version: Version) -> TrialPlaces:
+    """The room for trials of this search on the cluster at hand. Memory is reserved too, so that no more begin than it holds."""
+    settings, machines = config.train, [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    has_gpus = _has_gpus(settings)
+    places = count_places(settings, machines, has_gpus, trial_bytes(config, version, has_gpus))
+    return replace(places, most=min(places.most, config.tune.parallel))
+
+
+def count_places(settings: Train, machines: Sequence[Mapping[str, float]], has_gpus: bool, worker_bytes: int) -> TrialPlaces:
+    """The room on machines with these resources for trials whose workers need so many bytes each. Pure.
+
+    Where no machine has as much memory, all of the largest one is reserved, so that one trial at a time begins there."""
+    largest = int(max((machine.get("memory", 0.0) for machine in machines), default=0.0))
+    if worker_bytes > largest > 0:
+        gib = f"{worker_bytes / 2**30:.1f} GiB, and no machine has more than {largest / 2**30:.1f} GiB"
+        log.warning("a trial's worker is estimated to need %s for Ray's processes; one at a time begins on a machine", gib)
+    worker_bytes = min(worker_bytes, largest)
+    needs = {"CPU": settings.cpus_per_worker, **({"GPU": 1} if has_gpus else {}), **({"memory": worker_bytes} if worker_bytes else {})}
+    workers = sum(int(min(machine.get(name, 0.0) // amount for name, amount in needs.items())) for machine in machines)
+    most = max(1, workers // settings.max_workers)
+    # A group of workers has its own resources; its driver gets a byte, since Ray Tune refuses none.
+    return TrialPlaces(most, needs if trains_in_process(settings) else {"memory": 1})
 
 
 def trains_in_process(settings: Train) -> bool:
@@ -100,15 +119,22 @@ def _has_gpus(settings: Train) -> bool:
     return settings.use_gpu is not False and ray.cluster_resources().get("GPU", 0) >= settings.min_workers
 
 
-def run_tasks(config: Config, version: Version, next_task: NextTask, take: TakeAnswer, most: int, ask_to_stop: Callable[[], None]) -> None:
-    """Run all tasks that `next_task` gives, at most so many at once, until it says DONE and their answers are taken.
+def run_tasks(
+    config: Config,
+    version: Version,
+    next_task: NextTask,
+    take: TakeAnswer,
+    places: TrialPlaces,
+    ask_to_stop: Callable[[], None],
+) -> None:
+    """Run all tasks that `next_task` gives, at most so many at once as there are places, until it says DONE and their answers are taken.
 
     On a signal, no further task begins, `ask_to_stop` is called to have those under way save, and SystemExit is raised with 128 + the
     signal's number once they have; a second signal does not wait. Both functions are called in a thread, one at a time.
     """
     for name, value in _QUIET.items():
         os.environ.setdefault(name, value)
-    os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(most)  # a process is kept only for a job that is there already
+    os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(places.most)  # a process is kept only for a job that is there already
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # answers say what has failed
     interrupt, errors = FirstSignal(), list[BaseException]()
     searcher = _Handover(next_task, take)
@@ -118,7 +144,7 @@ def run_tasks(config: Config, version: Version, next_task: NextTask, take: TakeA
         if interrupt.take(number) and is_second:
             raise SystemExit(128 + number)
 
-    thread = Thread(target=_fit, args=(config, version, searcher, most, errors), name="ray-tune", daemon=True)
+    thread = Thread(target=_fit, args=(config, version, searcher, places, errors), name="ray-tune", daemon=True)
     with handle_signals(note):
         thread.start()
         while thread.is_alive() and interrupt.number is None:
@@ -188,14 +214,14 @@ class _Handover(Searcher):
         """Nothing, as above."""
 
 
-def _fit(config: Config, version: Version, searcher: _Handover, most: int, errors: list[BaseException]) -> None:
+def _fit(config: Config, version: Version, searcher: _Handover, places: TrialPlaces, errors: list[BaseException]) -> None:
     """Run Ray Tune until the searcher has finished. Not in the main thread, which waits for signals."""
     folder = mkdtemp(prefix="lockstep-tune-")
     storage = config.train.storage if os.environ.get("RAY_ADDRESS") else folder
     try:
         parameters = tune.with_parameters(TaskTrainable, version=version, driver_host=socket.gethostname())
-        limit = None if trains_in_process(config.train) else most  # whose drivers need no CPU
-        trainable = tune.with_resources(parameters, trial_resources(config))
+        limit = None if trains_in_process(config.train) else places.most  # whose drivers need no CPU
+        trainable = tune.with_resources(parameters, dict(places.resources))
         tuner = tune.Tuner(
             trainable,
             tune_config=tune.TuneConfig(search_alg=searcher, num_samples=-1, max_concurrent_trials=limit, reuse_actors=True),

@@ -9,7 +9,7 @@ import logging
 import warnings
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
-from itertools import islice, product
+from itertools import chain, islice, product
 from typing import Any
 
 from pipelines.config.tuning import Dimension, Tune
@@ -22,10 +22,14 @@ STARTUP_TRIALS = 10
 
 
 def proposer(settings: Tune, plan: SearchPlan) -> Propose:
-    """The function that proposes trials. That of a grid has no trial after the last combination."""
-    if settings.proposer == "grid":
-        return lambda number, _: _grid_point(settings.space, number)
-    return lambda number, trials: _sample(settings, plan, number, trials)
+    """The function that proposes trials, of which `plan.first` is the first. That of a grid has no trial after the last combination."""
+
+    def propose(number: int, trials: Sequence[SeenTrial]) -> Params | None:
+        if settings.proposer == "grid":
+            return _grid_point(settings.space, number, plan.first)
+        return plan.first if number == 1 and plan.first is not None else _sample(settings, plan, number, trials)
+
+    return propose
 
 
 def grid_values(dimension: Dimension) -> Sequence[Any]:
@@ -35,10 +39,11 @@ def grid_values(dimension: Dimension) -> Sequence[Any]:
     return range(dimension.integers[0], dimension.integers[1] + 1) if dimension.integers else ()
 
 
-def _grid_point(space: Mapping[str, Dimension], number: int) -> Params | None:
-    combinations = product(*(grid_values(dimension) for dimension in space.values()))
-    values = next(islice(combinations, number - 1, None), None)
-    return None if values is None else dict(zip(space, values, strict=True))
+def _grid_point(space: Mapping[str, Dimension], number: int, first: Params | None) -> Params | None:
+    """The combination of this number: `first`, if it is given, and then all others in their order."""
+    combinations = (dict(zip(space, values, strict=True)) for values in product(*(grid_values(dimension) for dimension in space.values())))
+    others = (params for params in combinations if params != first)
+    return next(islice(chain([] if first is None else [first], others), number - 1, None), None)
 
 
 def _sample(settings: Tune, plan: SearchPlan, number: int, trials: Sequence[SeenTrial]) -> Params:

@@ -9,6 +9,9 @@ has not gone on goes on to the next rung; where none is left to go on, a new tri
 goes on while trials begin: where proposals become better and better, each new one is among the best, and almost all would go on. Where no
 trial is left to begin, the jobs under way are seen one after another, whoever of the best share is left goes on, and the search ends when
 no trial does. A trial that has failed counts as the worst.
+
+Trial 1 is the config as it stands, where it lies in the space. It is trained to the end whatever its results, so that the winner is not
+worse than it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -66,6 +69,8 @@ class SearchPlan:
     direction: Literal["min", "max"] = "max"
     budget_epochs: int | None = None
     """Epochs of all jobs together, after which no further job is begun."""
+    first: Params | None = None
+    """Parameters of trial 1, which is trained to the end; None if it is proposed like any other."""
 
 
 @dataclass(frozen=True)
@@ -103,14 +108,14 @@ def next_job(plan: SearchPlan, propose: Propose, jobs: Sequence[TrialJob], resul
     visible = max(0, len(jobs) - plan.parallel + 1)
     if not all(index in results for index in range(visible)):
         return WAIT
-    if job := _promotion(plan, jobs, results, visible, is_capped=True):
+    if job := _first_trial(plan, jobs, results, visible) or _promotion(plan, jobs, results, visible, is_capped=True):
         return _affordable(plan, jobs, job)
     if job := _new_trial(plan, propose, jobs, results, visible):
         return _affordable(plan, jobs, job)
     for further in range(visible, len(jobs) + 1):  # no trial is left to begin: results are seen one by one
         if further and further - 1 not in results:
             return WAIT
-        if job := _promotion(plan, jobs, results, further, is_capped=False):
+        if job := _first_trial(plan, jobs, results, further) or _promotion(plan, jobs, results, further, is_capped=False):
             return _affordable(plan, jobs, job)
     if job := _last_promotion(plan, jobs, results):
         return job
@@ -150,15 +155,25 @@ def total_epochs(jobs: Sequence[TrialJob]) -> int:
     return sum(reached.values())
 
 
+def _first_trial(plan: SearchPlan, jobs: Sequence[TrialJob], results: Mapping[int, TrialScore], visible: int) -> TrialJob | None:
+    """The config as it stands goes on, unless it has failed; None if it need not, or waits for a result."""
+    own_jobs = [index for index, job in enumerate(jobs) if job.trial == 1] if plan.first is not None else []
+    if not own_jobs or own_jobs[-1] >= visible or rank(results[own_jobs[-1]].value, plan.direction) == inf:
+        return None
+    rung = jobs[own_jobs[-1]].rung + 1
+    return TrialJob(1, jobs[0].params, plan.rungs[rung], rung) if rung < len(plan.rungs) else None
+
+
 def _promotion(
     plan: SearchPlan, jobs: Sequence[TrialJob], results: Mapping[int, TrialScore], visible: int, is_capped: bool
 ) -> TrialJob | None:
     """The next trial that goes on, from the highest rung down; None if there is none. If it `is_capped`, no more than a rung's share go."""
     trials, reached = visible_trials(jobs, results, visible), {job.trial: job.rung for job in jobs}
+    chosen = [rung for number, rung in reached.items() if number != 1 or plan.first is None]
     for rung in reversed(range(len(plan.rungs) - 1)):
         completed = [trial for trial in trials if trial.rungs > rung]
         most = len(completed) // plan.reduction
-        if is_capped and sum(last > rung for last in reached.values()) >= most:
+        if is_capped and sum(last > rung for last in chosen) >= most:
             continue
         ranked = sorted(completed, key=lambda trial: (rank(trial.values[rung], plan.direction), trial.number))
         for trial in ranked[:most]:
@@ -178,8 +193,12 @@ def _new_trial(
 
 
 def _last_promotion(plan: SearchPlan, jobs: Sequence[TrialJob], results: Mapping[int, TrialScore]) -> TrialJob | None:
-    """The best trial goes on if none has completed the last rung; None if one has, or if all have failed."""
-    best = best_trial(plan, jobs, results)
+    """The best trial goes on if none has completed the last rung; None if one has, or if all have failed. The config as it stands, which
+    has completed it in any case, counts only where it is the best at the rung that others have come to."""
+    trials = [trial for trial in visible_trials(jobs, results, len(jobs)) if trial.values and rank(trial.values[-1], plan.direction) < inf]
+    furthest = max((trial.rungs for trial in trials if trial.number != 1 or plan.first is None), default=0)
+    equal = [trial for trial in trials if trial.rungs >= furthest > 0]
+    best = min(equal, key=lambda trial: (rank(trial.values[furthest - 1], plan.direction), trial.number), default=None)
     if best is None or best.rungs == len(plan.rungs):
         return None
     return TrialJob(best.number, best.params, plan.rungs[best.rungs], best.rungs)

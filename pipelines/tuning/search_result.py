@@ -2,35 +2,16 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from math import isnan
 from statistics import fmean, stdev
 from typing import Any, Literal
 
 from pipelines.runtime.notebook_html import html_summary
+from pipelines.tracking.search_files import TrialResult
 from pipelines.tuning.search import Params, TrialJob
 
 _MOST_LINES = 10
 """Trials in the table on the terminal, the best first."""
-
-
-@dataclass(frozen=True)
-class TrialResult:
-    """A trial of a search."""
-
-    number: int
-    params: Params
-    run_id: str
-    """Its training in MLflow; empty if it has failed before one began."""
-    rung: int
-    """The last rung that it was sent to, counted from 0."""
-    epochs: int
-    """Epochs that the search knows of it."""
-    values: tuple[float | None, ...]
-    """The metric after each of these epochs; None where it is not defined."""
-    score: float | None
-    """The best of them; None if the trial has failed."""
-    is_linked: bool
-    """Whether its training was begun by hand, or by another search."""
-    error: str = ""
 
 
 @dataclass(frozen=True)
@@ -70,6 +51,8 @@ class SearchResult:
     output: str
     """The winner's config; empty if none was written."""
     fresh: FreshSeeds
+    begins_with_config: bool = False
+    """Whether trial 1 is the config as it stands."""
 
     @property
     def best(self) -> TrialResult:
@@ -87,6 +70,12 @@ class SearchResult:
     def _repr_html_(self) -> str:
         table = {name: str(value) for name, value in self.best.params.items()}
         return html_summary("search", table, (f"trial {self.winner} of {len(self.trials)}: {self.metric} {self.best.score:.4g}",))
+
+
+def best_value(values: tuple[float | None, ...], direction: str) -> float | None:
+    """The best of the values that are numbers; None if there is none."""
+    numbers = [value for value in values if value is not None and not isnan(value)]
+    return (max(numbers) if direction == "max" else min(numbers)) if numbers else None
 
 
 def rank_trials(result: SearchResult) -> list[TrialResult]:
@@ -111,7 +100,17 @@ def describe_search(result: SearchResult) -> list[str]:
     lines.append(
         f"{result.epochs} epochs instead of {result.full_grid}: {result.saved_share:.0%} saved; {result.epochs_trained} were trained now"
     )
-    return [*lines, *describe_fresh(result)]
+    return [*lines, *describe_first(result), *describe_fresh(result)]
+
+
+def describe_first(result: SearchResult) -> list[str]:
+    """The line that compares the winner with the config as it stands; none if that is no trial."""
+    first = result.trials[0] if result.begins_with_config else None
+    if first is None or first.score is None or result.best.score is None:
+        return []
+    if result.winner == first.number:
+        return [f"the config as it stands is the winner, with {result.metric} {first.score:.4g}"]
+    return [f"the config as it stands, trial 1, has {result.metric} {first.score:.4g}; the winner {result.best.score:.4g}"]
 
 
 def describe_params(params: Params) -> str:

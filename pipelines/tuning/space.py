@@ -1,6 +1,6 @@
 """The settings that a search varies: checks them before anything starts, and makes the config of a trial."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from typing import Any
 
@@ -75,6 +75,32 @@ def _faults_of_values(config: Config, values: dict[str, Any], name: str, dimensi
         except ConfigError as error:
             yield from (f"tune.space: {line.removeprefix('--').removeprefix('a trial: ')}" for line in str(error).splitlines())
             return
+
+
+def config_params(config: Config) -> Params | None:
+    """The config's own values of the settings that vary; None unless each lies in its dimension."""
+    values, params = config_values(config), Params()
+    for name, dimension in config.tune.space.items():
+        value = _setting(config, name)
+        if dimension.choice is not None:
+            equal = [choice for choice in dimension.choice if _setting(parse_trial(values, {name: choice}), name) == value]
+            if not equal:
+                return None
+            params[name] = equal[0]
+            continue
+        low, high = dimension.bounds or (0, 0)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+            return None
+        params[name] = int(value) if dimension.integers is not None else float(value)
+    return params
+
+
+def _setting(config: Config, name: str) -> Any:
+    """The value of a setting; None if there is none, such as a key that a mapping does not have."""
+    section: Any = config
+    for part in name.split("."):
+        section = section.get(part) if isinstance(section, Mapping) else getattr(section, part, None)
+    return section
 
 
 def config_values(config: Config) -> dict[str, Any]:

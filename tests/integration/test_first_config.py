@@ -14,16 +14,17 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from drafts import draft_config
 from pyspark.sql import SparkSession
 from stores import new_store
 
 from pipelines import api
-from pipelines.config.load import parse, with_absolute_paths
+from pipelines.commands import COMMANDS
+from pipelines.config.load import load, parse, with_absolute_paths
 from pipelines.config.reading import from_yaml
 from pipelines.data.versions.versions import open_version, read_column
 from pipelines.errors import SourceError, TrainingError
 from pipelines.init.draft import Request, yaml_text
-from pipelines.init.drafting import draft_config
 from pipelines.rehearsal import process as rehearsal_process
 from pipelines.rehearsal.etl_stages import try_config
 from pipelines.rehearsal.process import RehearsalProcess, RehearsalRequest, RehearsalResult
@@ -44,6 +45,25 @@ def write_table(path: Path) -> None:
         has_left = "yes" if random.random() < (0.8 if plan == "basic" else 0.2) else "no"
         lines.append(f"k{number:04};{plan};{age};{since};{spent};{has_left}")
     path.write_text("\n".join(lines) + "\n")
+
+
+@pytest.mark.full
+@pytest.mark.usefixtures("spark", "ray_cluster")
+def test_one_command_drafts_a_config_makes_its_version_and_searches_better_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("LOCKSTEP_HOME", os.fspath(tmp_path))
+    write_table(tmp_path / "churn.csv")
+    COMMANDS["init"]("lockstep init", ["churn.csv", "--tune", "5s"])
+    printed = capsys.readouterr().out
+    assert "written   conf/churn.yaml" in printed and "written   conf/churn_tuned.yaml" in printed and "the config as it stands" in printed
+    draft, tuned = load("conf/churn.yaml"), load("conf/churn_tuned.yaml")
+    assert draft.tune.budget == "5s" and not tuned.tune.space and tuned.dataset == draft.dataset
+    assert open_version(draft.dataset.path).rows("train") > 0
+    second = api.tune(api.read_config("conf/churn.yaml"), "conf/churn.yaml")
+    assert second.trials[0].score is not None and second.best.score is not None, "a search goes on with what is in MLflow"
+    assert second.fresh.validation and len(second.fresh.validation) == draft.tune.final_seeds
 
 
 @pytest.mark.full

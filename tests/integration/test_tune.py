@@ -6,9 +6,11 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any
 
 import pytest
+import ray
 import yaml
 from mlflow import MlflowClient
 from trainings import open_dataset, training
@@ -18,11 +20,14 @@ from pipelines.config import Config, load
 from pipelines.config.tuning import Tune
 from pipelines.errors import LockstepError
 from pipelines.launch.training_run import train
+from pipelines.report.command import report_page
 from pipelines.tracking.search_run import RUNG, TRIAL, read_curve
 from pipelines.tracking.training import IDENTITY
 from pipelines.train.checkpoint.checkpoint_record import read_digest_log
 from pipelines.train.checkpoint.run_directory import RunDirectory
+from pipelines.tuning import trial_memory
 from pipelines.tuning.driver import run_search
+from pipelines.tuning.placement import trial_places
 from pipelines.tuning.search_result import SearchResult
 from pipelines.tuning.space import config_values, parse_trial
 
@@ -133,6 +138,46 @@ def test_a_training_by_hand_answers_a_trial_and_stays_where_it_is(searched: tupl
     assert (result.epochs_trained, result.trials[0].run_id, result.trials[0].is_linked) == (0, by_hand.run_id, True)
     (run,) = list_runs(config, f"attributes.run_id = '{by_hand.run_id}'")
     assert "mlflow.parentRunId" not in run.data.tags and result.model == by_hand.model
+
+
+def test_the_config_as_it_stands_is_the_first_trial_and_the_winner_is_not_worse(tmp_path: Path) -> None:
+    space: dict[str, Any] = {"train.lr": {"log": [1e-3, 1e-1]}, "task.hidden": {"choice": [[8], [32, 32]]}}
+    config = search_config(tmp_path, trials=4, space=space)
+    by_hand = train(config, open_dataset(config))
+    result = run_search(config)
+    first = result.trials[0]
+    assert (first.run_id, first.is_linked, first.params) == (by_hand.run_id, True, {"train.lr": 0.01, "task.hidden": [32, 32]})
+    assert first.epochs == 3 and first.score is not None and result.best.score is not None and result.best.score >= first.score
+    (search,) = list_runs(config, f"attributes.run_id = '{result.run_id}'")
+    page = Path(search.info.artifact_uri.removeprefix("file://"), "report.html").read_text()
+    assert "validation auc of the config, trial 1" in page and page == report_page(config.tracking.uri, (result.run_id,))
+
+
+def test_trials_that_memory_does_not_hold_together_run_one_after_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = search_config(tmp_path, trials=3)
+    version = open_dataset(config)
+    memory = max(node["Resources"]["memory"] for node in ray.nodes() if node["Alive"])
+    assert trial_places(config, version).resources["memory"] == pytest.approx(trial_memory.PROCESS_BYTES, rel=0.1)
+    monkeypatch.setattr(trial_memory, "PROCESS_BYTES", int(0.6 * memory))
+    assert trial_places(config, version).most == 1
+    counts, is_over = [0], Event()
+
+    def count_running() -> None:
+        while not is_over.wait(0.05):
+            if count_trials(config):
+                counts.append(len(list_runs(config, f"attributes.status = 'RUNNING' AND tags.`{TRIAL}` LIKE '%'")))
+
+    thread = Thread(target=count_running)
+    thread.start()
+    try:
+        assert run_search(config).best.epochs == 3
+    finally:
+        is_over.set()
+        thread.join()
+    assert max(counts) == 1
+    monkeypatch.setattr(trial_memory, "PROCESS_BYTES", int(2 * memory))
+    places = trial_places(config, version)
+    assert (places.most, places.resources["memory"]) == (1, int(memory)), "which is tried, and does not wait forever"
 
 
 def test_a_failed_trial_is_the_worst_and_its_error_is_kept(home: Path, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from delta_logs import add_file, commit, deletion_vector, field, read_rows, remove_file, table_actions
 from deltalake import DeltaTable, write_deltalake
+from drafts import draft_config
 from tables import raw_table
 from test_init_tables import draft, features, table_settings
 
@@ -25,7 +26,6 @@ from pipelines.formats.delta.draft import sample_delta
 from pipelines.formats.delta.snapshot import open_snapshot
 from pipelines.formats.delta.table import table_schema
 from pipelines.init.draft import Request
-from pipelines.init.drafting import draft_config
 
 IDS = pa.table({"id": pa.array(range(10), pa.int64())})
 MOMENT = datetime(2026, 11, 1, tzinfo=UTC)

@@ -8,10 +8,10 @@ from shutil import copytree
 
 import PIL.Image
 import pytest
+from drafts import draft_config
 
 from pipelines.errors import ConfigError
 from pipelines.init.draft import Draft, Request
-from pipelines.init.drafting import draft_config
 
 Size = tuple[int, int]
 

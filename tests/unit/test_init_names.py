@@ -11,11 +11,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import sqlglot
+from drafts import draft_config
 
 from pipelines.config.load import parse
 from pipelines.config.reading import from_yaml
 from pipelines.init.draft import Draft, Request, yaml_text
-from pipelines.init.drafting import draft_config
 from pipelines.init.tables.header import tensor_column_names
 from pipelines.init.tables.sql import renaming_query, sql_name
 

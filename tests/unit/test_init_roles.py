@@ -8,11 +8,11 @@ import numpy as np
 import pandas as pd
 import pytest
 import sklearn.datasets
+from drafts import draft_config
 
 from pipelines.config.load import parse
 from pipelines.config.reading import from_yaml
 from pipelines.init.draft import Draft, Request, yaml_text
-from pipelines.init.drafting import draft_config
 
 ROWS = 1_000
 

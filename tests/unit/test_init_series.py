@@ -8,13 +8,13 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 import torch
+from drafts import draft_config
 from filed import fit_manifest
 
 from pipelines.config import parse
 from pipelines.config.reading import from_yaml
 from pipelines.errors import ConfigError
 from pipelines.init.draft import Draft, Request, yaml_text
-from pipelines.init.drafting import draft_config
 from pipelines.init.tables.time_series import find_seasons
 from pipelines.tasks.bind import build_task, check_task
 

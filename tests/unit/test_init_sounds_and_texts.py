@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from drafts import draft_config
 
 from pipelines.config import Config
 from pipelines.config.load import load, parse
 from pipelines.errors import LockstepError
 from pipelines.init.draft import Draft, Request, write_config
-from pipelines.init.drafting import draft_config
 from pipelines.launch.checks import check_before_etl
 
 Change = Callable[[Path], object]

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from drafts import draft_config
 
 from pipelines.commands import COMMANDS
 from pipelines.config.load import load, parse
@@ -19,7 +20,6 @@ from pipelines.config.reading import from_yaml
 from pipelines.data.features.auto.encoder_choice import number_style
 from pipelines.errors import ConfigError, LockstepError, SourceError
 from pipelines.init.draft import Draft, Request, yaml_text
-from pipelines.init.drafting import draft_config
 from pipelines.init.tables.dialect import HEAD_BYTES
 from pipelines.init.tables.find_table import find_table
 from pipelines.init.tables.sample import even_files, sample_text
@@ -759,7 +759,7 @@ def test_the_command_writes_a_valid_config_once(
     COMMANDS["init"]("lockstep init", ["raw/data.csv"])
     printed = capsys.readouterr().out.splitlines()
     assert printed[0] == "assumed   the target is y, by its name; for another column, --target NAME"
-    assert printed[-2] == "written   conf/raw.yaml" and "etl conf/raw.yaml" in printed[-1]
+    assert printed[-3] == "written   conf/raw.yaml" and "etl conf/raw.yaml" in printed[-2] and "tune conf/raw.yaml" in printed[-1]
     config = load("conf/raw.yaml")
     assert config.name == "raw" and config.source.tables["raw"].paths == ("raw/data.csv",)
     written = Path("conf/raw.yaml").read_bytes()

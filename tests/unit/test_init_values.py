@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import sqlglot
+from drafts import draft_config
 
 from pipelines.commands import COMMANDS
 from pipelines.config.load import parse
@@ -21,7 +22,6 @@ from pipelines.config.reading import from_yaml
 from pipelines.data.features.auto.column_facts import TypedColumn
 from pipelines.errors import ConfigError, SourceError
 from pipelines.init.draft import Draft, Request, yaml_text
-from pipelines.init.drafting import draft_config
 from pipelines.init.tables.column_types import type_columns
 from pipelines.init.tables.date_formats import pattern_form
 from pipelines.init.tables.dialect import TableDialect, first_records

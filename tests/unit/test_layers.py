@@ -89,7 +89,7 @@ THIRD_PARTIES = {
     "doctor": {"packaging"},
     "rehearsal": {"pyarrow"},
     "lifecycle": {"cryptography", "numpy", "packaging", "pyarrow", "pyspark"},
-    "tuning": {"optuna", "ray", "yaml"},
+    "tuning": {"numpy", "optuna", "ray", "scipy", "sklearn", "yaml"},
     "notebook": {"mlflow", "numpy", "pandas", "pyarrow", "pyspark"},
     "extending": set(),
     "api": {"mlflow", "numpy", "pyarrow"},

@@ -352,6 +352,8 @@ TRIED_BY = {
         ("pipelines/config/tuning.py", "pipelines/tuning/space.py", "pipelines/tuning/winner_file.py"),
         "unit/test_search.py",
     ),
+    "pipelines/init/search_section.py": "unit/test_init_search.py",
+    "pipelines/report/search_page.py": "unit/test_search_page.py",
     **dict.fromkeys(("pipelines/tuning/driver.py", "pipelines/tracking/search_run.py"), "unit/test_search_runs.py"),
     **{
         str(path.relative_to(remedies.ROOT)): "unit/test_delta.py and unit/test_delta_values.py"

@@ -47,7 +47,7 @@ def test_the_page_of_an_etl_is_the_page_about_its_data(runs: tuple[str, dict[str
         (["etl"], TrackingError, "is an ETL without data.html: it ended before its page was drawn; name another run"),
         (["training", "drawn"], ConfigError, "is an ETL, and only trainings and baselines are compared; leave it out"),
         (["training", "folds"], ConfigError, "is a cross-validation, and only trainings and baselines are compared; leave it out"),
-        (["other"], ConfigError, "is other, which has no page; name a training, a baseline, an ETL or a cross-validation"),
+        (["other"], ConfigError, "is other, which has no page; name a training, a baseline, an ETL, a cross-validation or a search"),
         (["none"], ConfigError, "is none of Lockstep, which has no page"),
         (["training", "training"], ConfigError, "stands twice, and is not compared with itself; name each run once"),
         (["absent"], TrackingError, "has no run absent"),

@@ -4,6 +4,7 @@ import math
 import random
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,8 @@ from pipelines.config.tuning import Dimension, Tune, budget_seconds
 from pipelines.errors import ConfigError
 from pipelines.tuning.proposals import proposer
 from pipelines.tuning.search import DONE, WAIT, SearchPlan, TrialJob, TrialScore, best_trial, next_job, rank, rung_epochs, total_epochs
-from pipelines.tuning.search_result import SearchResult, TrialResult, describe_search, fresh_seeds, rank_trials
-from pipelines.tuning.space import check_search, config_values, parse_trial
+from pipelines.tuning.search_result import SearchResult, TrialResult, describe_first, describe_search, fresh_seeds, rank_trials
+from pipelines.tuning.space import check_search, config_params, config_values, parse_trial
 from pipelines.tuning.winner_file import replace_settings, winner_path, write_winner
 
 CONF = Path(__file__).parents[2] / "conf"
@@ -202,6 +203,86 @@ def test_tpe_learns_and_random_does_not() -> None:
     late = {kind: [job for job in drive(settings=Tune(space=SPACE, proposer=kind))[0] if job.trial > 15] for kind in ("tpe", "random")}
     means = {kind: sum(quality(TrialJob(1, job.params, 8, 2)) for job in jobs) / len(jobs) for kind, jobs in late.items()}
     assert means["tpe"] > means["random"]
+
+
+OWN: dict[str, Any] = {"train.lr": 0.00123456, "task.dropout": 0.1, "task.hidden": [64], "task.layers": 2}
+WITH_OWN = replace(PLAN, first=OWN)
+
+
+@pytest.mark.parametrize("proposing", ["tpe", "random"])
+def test_the_config_as_it_stands_is_the_first_trial_and_is_trained_to_the_end(proposing: str) -> None:
+    settings = Tune(space=SPACE, proposer=proposing)
+    poor = lambda job: 0.1 if job.trial == 1 else quality(job)  # noqa: E731
+    jobs, results = drive(WITH_OWN, settings, score=poor)
+    assert (jobs[0].trial, jobs[0].params) == (1, OWN)
+    assert [job.epochs for job in jobs if job.trial == 1] == list(PLAN.rungs), "although it is the worst"
+    assert drive(WITH_OWN, settings, order=3, slots=2, score=poor)[0] == jobs
+    best = best_trial(WITH_OWN, jobs, results)
+    assert best is not None and best.number != 1 and best.rungs == 3
+    assert total_epochs(jobs) <= 0.45 * 30 * 8, "as without it"
+    assert {job.trial: job.params for job in jobs}[2] == {job.trial: job.params for job in drive(settings=settings)[0]}[2]
+
+
+@pytest.mark.parametrize("trials", [1, 2, 6, 30])
+@pytest.mark.parametrize("gain", [-0.02, 0.0, 0.02])
+@pytest.mark.parametrize("late", [False, True])
+def test_the_winner_is_never_worse_than_the_config_as_it_stands(trials: int, gain: float, late: bool) -> None:
+    """Also where that would have been stopped early, since it becomes good late."""
+
+    def score(job: TrialJob) -> float:
+        if job.trial == 1:
+            return 0.5 if late and job.rung < 2 else 0.9
+        return 0.9 + gain * (job.rung + 1) / 3
+
+    jobs, results = drive(replace(WITH_OWN, trials=trials), score=score)
+    best = best_trial(PLAN, jobs, results)
+    assert best is not None and best.values[-1] is not None and best.values[-1] >= 0.9 and best.rungs == 3
+    assert trials == 1 or (best.number != 1) == (gain > 0)
+
+
+def test_few_trials_are_not_won_by_the_config_because_it_alone_came_to_the_end() -> None:
+    jobs, results = drive(replace(WITH_OWN, trials=4), score=lambda job: 0.1 * job.trial)
+    assert best_trial(PLAN, jobs, results).number == 4  # type: ignore[union-attr]
+    assert [job.epochs for job in jobs if job.trial == 4] == list(PLAN.rungs)
+
+
+def test_a_config_that_fails_goes_no_further() -> None:
+    jobs, results = drive(WITH_OWN, score=lambda job: None if job.trial == 1 else quality(job))
+    assert [job.rung for job in jobs if job.trial == 1] == [0] and best_trial(PLAN, jobs, results).rungs == 3  # type: ignore[union-attr]
+
+
+def test_more_trials_begin_with_the_same_ones_also_after_the_config() -> None:
+    fewer, more = drive(WITH_OWN)[0], drive(replace(WITH_OWN, trials=40))[0]
+    begun_last = next(place for place, job in enumerate(fewer) if job.trial == 30)
+    assert more[: begun_last + 1] == fewer[: begun_last + 1]
+
+
+def test_a_grid_begins_with_the_config_and_leaves_nothing_out() -> None:
+    space: dict[str, Any] = {"task.hidden": {"choice": [[8], [16]]}, "task.layers": {"int": [1, 2]}}
+    plan = SearchPlan(trials=30, rungs=(1,), first={"task.hidden": [16], "task.layers": 1})
+    jobs, _ = drive(plan, Tune(space=space, proposer="grid"), score=lambda job: 0.5)
+    assert [tuple(job.params.values()) for job in jobs] == [([16], 1), ([8], 1), ([8], 2), ([16], 2)]
+
+
+@pytest.mark.parametrize(
+    ("space", "params"),
+    [
+        ({"train.lr": {"log": [1e-4, 1]}, "task.hidden": {"choice": [[8], [256, 256]]}}, {"train.lr": 0.002, "task.hidden": [256, 256]}),
+        ({"train.lr": {"log": [0.01, 1]}}, None),
+        ({"task.hidden": {"choice": [[8], [16]]}}, None),
+        ({"task.number_embedding": {"choice": ["none", "piecewise"]}}, {"task.number_embedding": "piecewise"}),
+        ({"task.members": {"int": [1, 8]}}, {"task.members": 1}),
+        ({"train.clip_norm": {"uniform": [0.1, 1]}}, None),
+        ({"train.lr": {"log": [1e-4, 1]}, "train.clip_norm": {"choice": [0.1, 1]}}, None),
+        ({"task.batch_norm": {"choice": [True, False]}}, {"task.batch_norm": False}),
+    ],
+)
+def test_the_config_is_a_trial_where_all_of_it_lies_in_the_space(space: dict[str, Any], params: dict[str, Any] | None) -> None:
+    config = load(CONF / "adult.yaml", {"tune": {"space": space}, "task.number_embedding": "piecewise", "train.lr": 0.002})
+    check_search(config)
+    assert config_params(config) == params
+    if params is not None:
+        assert parse_trial(config_values(config), params).model_identity == config.model_identity
 
 
 @pytest.mark.parametrize(
@@ -393,6 +474,10 @@ def test_the_result_says_what_was_saved_and_how_much_better_the_search_looks_tha
     assert fresh_seeds("loss", "min", 0.3, [("a", {"validation/loss": 0.35})]).optimism == pytest.approx(0.05)
     assert fresh_seeds("auc", "max", 0.3, []).optimism is None
     assert result.best.number == 2 and result.values()["saved_share"] == 0.5
+    assert describe_first(result) == [], "trial 1 was proposed"
+    begun = replace(result, begins_with_config=True)
+    assert describe_first(begun) == ["the config as it stands, trial 1, has auc 0.95; the winner 0.91"]
+    assert describe_first(replace(begun, winner=1)) == ["the config as it stands is the winner, with auc 0.95"]
 
 
 def test_a_dimension_in_python_has_one_kind() -> None:

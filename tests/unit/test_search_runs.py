@@ -18,7 +18,8 @@ from pipelines.tracking import search_run
 from pipelines.tracking.parent_run import PARENT
 from pipelines.tracking.run_heartbeat import HEARTBEAT
 from pipelines.tracking.search_run import SearchRun, open_search, read_curve
-from pipelines.tuning.driver import best_value, choose_metric
+from pipelines.tuning.driver import choose_metric
+from pipelines.tuning.search_result import best_value
 
 
 @pytest.fixture

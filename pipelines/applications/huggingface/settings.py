@@ -10,6 +10,8 @@ from pydantic import PositiveInt, model_validator
 from pipelines.config.features.base import EncoderSettings
 from pipelines.config.paths import absolute_path, home, missing_file, read_from_folder
 from pipelines.config.tasks.base import TaskSettings
+from pipelines.config.train.base import Training
+from pipelines.config.tuning import Dimension, around
 
 CONFIG = "config.json"
 _ELSEWHERE = ("_name_or_path", "architectures", "auto_map", "dtype", "torch_dtype", "transformers_version")
@@ -85,6 +87,10 @@ class HuggingFaceSettings(TaskSettings):
         if not isinstance(folder, str) or not folder:
             return dict(cls.train_defaults)
         return {**cls.train_defaults, "init_from": {"folder": absolute_path(folder, home()), "strict": False}}
+
+    def search_space(self, train: Training) -> dict[str, Dimension]:
+        """As of every network, but with rates nearer to each other: a large one destroys what the weights have learnt."""
+        return {**super().search_space(train), "train.lr": around(train.lr, 4)}
 
     @model_validator(mode="before")
     @classmethod

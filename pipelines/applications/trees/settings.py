@@ -11,6 +11,7 @@ from pipelines.config.features.base import gives_any
 from pipelines.config.tasks.base import TaskSettings
 from pipelines.config.train.base import Training
 from pipelines.config.train.strategy import StrategySettings
+from pipelines.config.tuning import Dimension, around
 
 _OF_NETWORKS = (
     *("optimizer", "momentum", "weight_decay", "clip_norm", "precision", "compile", "sync_batch_norm", "grad_accum_steps"),
@@ -56,6 +57,18 @@ class TreesSettings(TaskSettings):
         """The loop's rate is `learning_rate`."""
         rate = task.get("learning_rate")
         return {"lr": rate if isinstance(rate, int | float) else cls.model_fields["learning_rate"].default, "epochs": 20}
+
+    def search_space(self, train: Training) -> dict[str, Dimension]:
+        """The size of trees, and what holds it small. The rate is varied less than that of a network: a low one needs more rounds."""
+        leaves = (max(2, self.leaves // 4), min(512, self.leaves * 4))
+        rows = sorted({max(1, self.min_rows // 4), self.min_rows, self.min_rows * 4})
+        return {
+            "task.learning_rate": around(self.learning_rate, 3),
+            "task.leaves": Dimension(integers=leaves),
+            "task.min_rows": Dimension(choice=tuple(rows)),
+            "task.feature_share": Dimension(uniform=(min(0.3, self.feature_share), 1.0)),
+            "task.l2": Dimension(choice=tuple(sorted({0.0, 1.0, 10.0, self.l2}))),
+        }
 
 
 def _has_rate_of_trees(config: Any) -> bool:

@@ -1,12 +1,16 @@
 """Base classes of the settings of tasks: what every task has. Imports no torch."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, NonNegativeFloat, model_validator
 
 from pipelines.config.effects import OnlyWith
 from pipelines.config.section import Section
+from pipelines.config.tuning import Dimension, around
+
+if TYPE_CHECKING:
+    from pipelines.config.train.base import Training
 
 
 def _kinds_that_smooth() -> str:
@@ -71,6 +75,18 @@ class TaskSettings(Section):
     def defaults_for_training(cls, task: Mapping[str, Any]) -> dict[str, Any]:
         """Settings of `train` in place of their usual defaults, for a task of these plain values."""
         return dict(cls.train_defaults)
+
+    def search_space(self, train: "Training") -> dict[str, Dimension]:
+        """The values that a search of a drafted config tries, by the dotted name of a setting: around those here and in `train`, which they
+        contain. It may name settings without an effect, which whoever drafts leaves out. Empty if none suits every such task."""
+        if self.needs_own_strategy:
+            return {}
+        space = {"train.lr": around(train.lr)}
+        if train.weight_decay:
+            space["train.weight_decay"] = around(train.weight_decay)
+        if isinstance(dropout := getattr(self, "dropout", None), float):
+            space["task.dropout"] = Dimension(uniform=(0.0, max(0.5, dropout)))
+        return space
 
     @property
     def distributions(self) -> tuple[str, ...]:

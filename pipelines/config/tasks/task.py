@@ -9,6 +9,8 @@ from pipelines.config.features.base import gives_any
 from pipelines.config.kinds import Kinds
 from pipelines.config.section import Section, expand_kind
 from pipelines.config.tasks.base import Probability, TaskSettings
+from pipelines.config.train.base import Training
+from pipelines.config.tuning import Dimension
 
 _WITH_SEQUENCE = OnlyWith("dataset.features", fits=gives_any("sequence"), remedy="encode a feature by sequence")
 _WITH_HIDDEN = OnlyWith(".hidden", fits=is_given, remedy="set task.hidden to widths such as [64, 32]")
@@ -89,6 +91,15 @@ class TabularSettings(TaskSettings):
                 f"members is {self.members}, but batch_norm is true, which is for one network; set members to 1, or batch_norm to false"
             )
         return self
+
+    def search_space(self, train: Training) -> dict[str, Dimension]:
+        """As of every network, and its layers: half and twice as wide, one more and one fewer."""
+        space = super().search_space(train)
+        if self.hidden:
+            half, twice = tuple(max(1, width // 2) for width in self.hidden), tuple(width * 2 for width in self.hidden)
+            choices = dict.fromkeys([self.hidden, half, twice, (*self.hidden, self.hidden[-1]), self.hidden[:-1] or self.hidden])
+            space["task.hidden"] = Dimension(choice=tuple(list(widths) for widths in choices))
+        return space
 
 
 class VisionSettings(TaskSettings):

@@ -4,6 +4,7 @@
 2. `classes`   draws confusion, ROC and precision-recall curves, and calibration; `class_curves` computes these from counts.
 3. `quantities` draws predicted against true values, residuals, and how much a model rests on each feature.
 4. `worst`     draws the most wrong rows that are pictures.
-5. `svg_figures` draws all figures of a split. One that cannot be drawn says why, and the others are drawn. Figures of an
+5. `searches`  draws the trials of a search: their settings, their curves, and how much each setting decides.
+6. `svg_figures` draws all figures of a split. One that cannot be drawn says why, and the others are drawn. Figures of an
    application stand in its folder.
 """

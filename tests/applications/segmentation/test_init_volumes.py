@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import PIL.Image
 import pytest
-from drafts import draft, refusal, valid_config, write
+from drafts import draft, draft_config, refusal, valid_config, write
 from raw import raw
 
 from pipelines.applications.segmentation import nifti
@@ -19,7 +19,6 @@ from pipelines.applications.segmentation.nifti import Grid
 from pipelines.applications.segmentation.volume_draft import name_expression
 from pipelines.applications.segmentation.volume_grid import LARGEST_VOXELS, PATCH_VOXELS, WHOLE_VOXELS, choose_grid
 from pipelines.init.draft import Request
-from pipelines.init.drafting import draft_config
 
 nibabel = pytest.importorskip("nibabel")
 
