@@ -86,7 +86,7 @@ def _keeps_the_model(config: Config, candidate: PlanCandidate) -> bool:
     train, layout = config.train, candidate.layout
     if layout.readers > train.shards:
         return False
-    if train.strategy.fixed_pass_rows(train):
+    if train.strategy.rows_per_pass(train):
         return True
     return layout.accumulation == train.grad_accum_steps and train.strategy.settings_for_layout(layout) is not None
 
