@@ -3,7 +3,7 @@
     python -m benchmarks.tune.tables [--only concrete kin8nm] [--budget 60s] [--seeds 5] [--autogluon PYTHON] [--results FOLDER]
 
 Each table is drafted, and its version made, as `lockstep init --tune` does. The draft is trained with so many seeds, and the search's
-winner with as many others; all are tested once. AutoGluon gets the encoded rows of the training split, those of the validation split to choose
+winner with as many others; all are tested once. AutoGluon gets the encoded rows of the training split, those of validation to choose
 by, and as many seconds as the search took; it is asked once, since it has one seed. PYTHON has autogluon.tabular installed. `by chance` is
 twice the standard error of the difference between the means of draft and winner. Results are saved after every table. Raw data are read
 from LOCKSTEP_RAW, by default ../shared/data beside this repository.

@@ -23,7 +23,7 @@ from pipelines.planning.memory import estimate_memory
 from pipelines.planning.model_costs import ModelCosts
 from pipelines.tasks.bind import build_task
 from pipelines.train.step_clock import peak_bytes
-from pipelines.train.step_statistics import Flags
+from pipelines.train.step_statistics import Flags, PendingSteps
 from pipelines.train.strategy import create_strategy
 from pipelines.train.workers import WorkerContext
 
@@ -100,6 +100,7 @@ def _time_steps(config: Config, version: Version) -> np.ndarray:
     task = build_task(config.task, version.manifest)
     strategy = create_strategy(config.train, task, WorkerContext())
     loader = strategy.open_loader(config, version, task)
+    pending = PendingSteps(torch.device("cpu"), strategy.gpu_steps_per_reading)
     seconds: list[float] = []
     steps = _WARM_UP
     with closing(loader), closing(strategy):
@@ -107,7 +108,8 @@ def _time_steps(config: Config, version: Version) -> np.ndarray:
         while len(seconds) < steps:
             dist.barrier()
             started = time.perf_counter()
-            strategy.step(next(batches), len(seconds), _RATE, Flags(), compute_grad_norm=False)
+            result = strategy.step(next(batches), len(seconds), _RATE, Flags(), compute_grad_norm=False)
+            pending.add(len(seconds) + 1, result, is_due=True)
             seconds.append(time.perf_counter() - started)
             if len(seconds) == _WARM_UP:
                 steps += _steps_to_time(seconds[-1])
