@@ -1,9 +1,9 @@
 """Predicted against measured steps and memory on this machine: pipelines of conf/, by the project's training loop.
 
-    python -m benchmarks.planning.measured [--only digits adult …] [--layouts ddp exact …] [--seconds 6] [--results FOLDER]
+    python -m benchmarks.planning.measured [--only digits adult …] [--layouts ddp exact …] [--seconds 6] [--turns 3]
 
-Before each pipeline, its passes are timed on one process and on two at once, as `lockstep plan --measure` does; the machine's data sheet is
-measured first. A prediction knows these, and nothing of training on several processes. Measured are steps of the loop itself, with its
+Before each training, passes of the model are timed in as many processes at once, as `lockstep plan --measure` does; the machine's data
+sheet is measured first. A prediction knows these, and nothing of training on several processes. Measured are steps of the loop itself, with its
 loader, over Gloo, without Ray. Raw data are read from LOCKSTEP_RAW; a pipeline without them is left out.
 
 Prints seconds of a step and gigabytes of a worker, with their ratios, and writes measured-<machine>-<date>.json.
@@ -34,9 +34,9 @@ from pipelines.errors import LockstepError
 from pipelines.planner.calibration import HERE, write_sheet
 from pipelines.planner.pass_timing import time_passes
 from pipelines.planner.processes import call_in_processes
-from pipelines.planning.hardware import read_hardware
+from pipelines.planning.hardware import Hardware, read_hardware
 from pipelines.planning.layouts import ParallelLayout, layout_fault
-from pipelines.planning.measured import MeasuredPasses
+from pipelines.planning.model_costs import ModelCosts
 from pipelines.planning.step_time import StepEstimate, estimate_step
 from pipelines.tasks.bind import build_task
 from pipelines.train.checkpoint.checkpoints import Checkpoints
@@ -129,65 +129,70 @@ def layout_config(config: Config, name: str) -> tuple[Config, ParallelLayout]:
     return config.model_copy(update={"train": train}), replace(layout, precision="fp32", **degrees)
 
 
-class Predictor:
-    """Predicts steps of a pipeline, by passes of its model that are timed once for each number of processes and each strategy."""
+@dataclass(frozen=True)
+class Pipeline:
+    """A pipeline with its dataset version, what its model costs, and this machine."""
 
-    def __init__(self, config: Config, version: Version) -> None:
-        self.config, self.version = config, version
-        self.model, self.hardware = config_costs(config, version), read_hardware(HERE, home() / "conf" / "hardware")
-        self._passes: dict[tuple[str, int], MeasuredPasses] = {}
-
-    def predict(self, layout: ParallelLayout, kind: str) -> tuple[StepEstimate, float]:
-        """The estimate, and the most memory of a process."""
-        key = (kind, layout.workers)
-        if key not in self._passes:
-            settings = self.config.train.strategy if kind == self.config.train.strategy.kind else kind
-            self._passes[key] = time_passes(self.config, self.version, self.model, layout.workers, settings)
-        passes = self._passes[key]
-        estimate = estimate_step(self.model, self.hardware, layout, passes)
-        return estimate, estimate.memory.total + passes.process_bytes
+    config: Config
+    version: Version
+    model: ModelCosts
+    hardware: Hardware
 
 
-def compare(predictor: Predictor, name: str, seconds: float) -> Row | None:
-    """Predicted and measured figures; None for a layout that the model does not have."""
-    config = predictor.config
+def predict(pipeline: Pipeline, layout: ParallelLayout, kind: str) -> tuple[StepEstimate, float]:
+    """The estimate of a step, and the most memory of a process, by passes that are timed now."""
+    config = pipeline.config
+    settings = config.train.strategy if kind == config.train.strategy.kind else kind
+    passes = time_passes(config, pipeline.version, pipeline.model, layout.workers, settings)
+    estimate = estimate_step(pipeline.model, pipeline.hardware, layout, passes)
+    return estimate, estimate.memory.total + passes.process_bytes
+
+
+def compare(pipeline: Pipeline, name: str, seconds: float, turns: int) -> Row | None:
+    """Predicted and measured figures, medians of so many turns of both; None for a layout that the model does not have."""
+    config = pipeline.config
     try:
         changed, layout = layout_config(config, name)
-        fault = layout_fault(layout, predictor.model)
+        fault = layout_fault(layout, pipeline.model)
     except ValueError as error:
         fault = str(error).splitlines()[0]
     if fault:
         print(f"{config.name}, {name}: left out: {fault}", file=sys.stderr)
         return None
-    estimate, predicted_bytes = predictor.predict(layout, "exact" if name.startswith("exact") else "ddp")
-    measured = measure(changed, predictor.version, seconds)
-    row: Row = {
-        "pipeline": config.name,
-        "layout": name,
-        "predicted, ms": 1e3 * estimate.step_seconds,
-        "measured, ms": 1e3 * measured.step_seconds,
-        "ratio": estimate.step_seconds / measured.step_seconds,
-        "compute": 1e3 * estimate.compute_seconds,
-        "comm.": 1e3 * estimate.communication_seconds,
-        "update": 1e3 * estimate.optimizer_seconds,
-        "data": 1e3 * estimate.data_seconds,
-        "predicted, GB": predicted_bytes / 1e9,
-        "measured, GB": measured.peak_bytes / 1e9,
-        "memory ratio": predicted_bytes / measured.peak_bytes,
-    }
+    figures: list[dict[str, float]] = []
+    for _ in range(turns):
+        estimate, predicted_bytes = predict(pipeline, layout, "exact" if name.startswith("exact") else "ddp")
+        measured = measure(changed, pipeline.version, seconds)
+        figures.append(
+            {
+                "predicted, ms": 1e3 * estimate.step_seconds,
+                "measured, ms": 1e3 * measured.step_seconds,
+                "ratio": estimate.step_seconds / measured.step_seconds,
+                "compute": 1e3 * estimate.compute_seconds,
+                "comm.": 1e3 * estimate.communication_seconds,
+                "update": 1e3 * estimate.optimizer_seconds,
+                "data": 1e3 * estimate.data_seconds,
+                "predicted, GB": predicted_bytes / 1e9,
+                "measured, GB": measured.peak_bytes / 1e9,
+                "memory ratio": predicted_bytes / measured.peak_bytes,
+            }
+        )
+    medians = {column: median(turn[column] for turn in figures) for column in figures[0]}
+    row: Row = {"pipeline": config.name, "layout": name, **medians}
     print(row, file=sys.stderr, flush=True)
     return row
 
 
-def open_version(name: str) -> tuple[Config, Version]:
-    """The pipeline and its dataset version, which is made if there is none."""
+def open_pipeline(name: str) -> Pipeline:
+    """The pipeline with its dataset version, which is made if there is none."""
     path = str(ROOT / f"conf/{name}.yaml")
     config = from_command_line("benchmarks.planning.measured", [path])
     try:
-        return config, open_fold(config)
+        version = open_fold(config)
     except LockstepError:
         subprocess.run(["spark-submit", "jobs/etl.py", path], cwd=ROOT, check=True, capture_output=True)
-        return config, open_fold(config)
+        version = open_fold(config)
+    return Pipeline(config, version, config_costs(config, version), read_hardware(HERE, home() / "conf" / "hardware"))
 
 
 def main() -> None:
@@ -195,6 +200,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", choices=PIPELINES, default=PIPELINES, metavar="PIPELINE")
     parser.add_argument("--layouts", nargs="*", choices=LAYOUTS, default=LAYOUTS, metavar="LAYOUT", help=f"of {', '.join(LAYOUTS)}")
     parser.add_argument("--seconds", type=float, default=6, help="of each training")
+    parser.add_argument("--turns", type=int, default=3, help="of timing passes and training, one after the other, of which medians count")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the JSON file")
     arguments = parser.parse_args()
     os.environ.setdefault("LOCKSTEP_RAW", str(ROOT.parent / "shared" / "data"))
@@ -203,11 +209,11 @@ def main() -> None:
     rows: list[Row] = []
     for name in arguments.only:
         try:
-            predictor = Predictor(*open_version(name))
+            pipeline = open_pipeline(name)
         except (LockstepError, subprocess.CalledProcessError) as error:
             print(f"{name}: left out: {str(error).splitlines()[0]}", file=sys.stderr)
             continue
-        rows += [row for layout in arguments.layouts if (row := compare(predictor, layout, arguments.seconds))]
+        rows += [row for layout in arguments.layouts if (row := compare(pipeline, layout, arguments.seconds, arguments.turns))]
     errors = {name: sorted(abs(float(str(row[name])) - 1) for row in rows) for name in ("ratio", "memory ratio")}
     summary: list[Row] = [{"of": name, "rows": len(rows), "median": median(values), "worst": values[-1]} for name, values in errors.items()]
     tables = {"steps": rows, "errors": summary}
