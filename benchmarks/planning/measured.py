@@ -3,8 +3,8 @@
     python -m benchmarks.planning.measured [--only digits adult …] [--layouts ddp exact …] [--seconds 6] [--turns 3]
 
 Before each training, passes of the model are timed in as many processes at once, as `lockstep plan --measure` does; the machine's data
-sheet is measured first. A prediction knows these, and nothing of training on several processes. Measured are steps of the loop itself, with its
-loader, over Gloo, without Ray. Raw data are read from LOCKSTEP_RAW; a pipeline without them is left out.
+sheet is measured first. A prediction knows these, and nothing of training on several processes. Measured are steps of the loop itself,
+with its loader, over Gloo, without Ray. Raw data are read from LOCKSTEP_RAW; a pipeline without them is left out.
 
 Prints seconds of a step and gigabytes of a worker, with their ratios, and writes measured-<machine>-<date>.json.
 """
