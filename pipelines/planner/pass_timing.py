@@ -33,9 +33,10 @@ _CASE_SECONDS = 2.0
 """For which steps of a case are timed, unless they are too few."""
 _READING_SECONDS = 0.5
 """After which reading alone ends."""
-Strategy = StrategySettings | str
 _RATE = 1e-6
 """Learning rate: weights stay about what they are."""
+StrategyChoice = StrategySettings | str
+"""A strategy by its settings, or by its name for its defaults."""
 
 
 @dataclass(frozen=True)
@@ -46,13 +47,13 @@ class TimedCase:
     passes: int
 
 
-def time_passes(config: Config, version: Version, model: ModelCosts, workers: int, strategy: Strategy) -> MeasuredPasses:
+def time_passes(config: Config, version: Version, model: ModelCosts, workers: int, strategy: StrategyChoice) -> MeasuredPasses:
     """Time passes of the config's `model` on `version`, of the rows that a step has for each of `workers`, and of an eighth of them.
 
     Each worker is a process that takes all steps alone, while the others do the same: so they compete for cores and memory, and wait for
     nobody. Raises ConfigError if the training split has too few rows for a step."""
-    most = max(2, config.train.global_batch // workers)
-    rows = (max(1, most // 8), most)
+    most = max(2, config.train.global_batch // workers // 2 * 2)
+    rows = (max(2, most // 16 * 2), most)  # even, and never one: batch norm needs two, and mixed pairs an even number
     if version.rows("train") < 2 * most:
         raise ConfigError(
             f"a step of two passes of {most} rows cannot be timed with the {version.rows('train')} rows of split train; lower "
@@ -75,7 +76,7 @@ def fit_passes(cases: Sequence[TimedCase], seconds: Sequence[float], loader_rows
 
 
 def _time_cases(
-    config: Config, version: Version, cases: tuple[TimedCase, ...], strategy: Strategy
+    config: Config, version: Version, cases: tuple[TimedCase, ...], strategy: StrategyChoice
 ) -> tuple[list[np.ndarray], float, float]:
     """Seconds of steps of each case, rows a second of the loader alone, and the most memory of this process in the first case."""
     first, *others = (_case_config(config, case, strategy) for case in cases)
@@ -85,7 +86,7 @@ def _time_cases(
     return seconds, _time_loader(others[-1], version), memory
 
 
-def _case_config(config: Config, case: TimedCase, strategy: Strategy) -> Config:
+def _case_config(config: Config, case: TimedCase, strategy: StrategyChoice) -> Config:
     """The config that takes such steps on one worker. A strategy whose passes do not depend on workers computes a shard in each."""
     values = config.train.model_dump(mode="json", exclude_unset=True, exclude={"init_from", "balance"})
     values |= {"strategy": strategy, "workers": 1, "global_batch": case.rows * case.passes, "shards": 1, "grad_accum_steps": case.passes}

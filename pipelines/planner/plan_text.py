@@ -82,7 +82,8 @@ def _settings_lines(candidate: PlanCandidate, plan: TrainingPlan) -> Iterator[st
     settings: dict[str, Any] = layout_settings(candidate.layout, plan.config)
     if plan.has_rows and candidate.failures.interval_seconds < candidate.failures.work_seconds:
         failures = candidate.failures
-        settings["checkpoint"] = {"every_seconds": "auto", "failure_hours": round(failures.expected_seconds / failures.failures / 3600, 1)}
+        hours = failures.expected_seconds / failures.failures / 3600
+        settings["checkpoint"] = {"every_seconds": "auto", "failure_hours": max(0.1, round(hours, 1))}  # a config refuses 0
     yield "  train:"
     for name, value in settings.items():
         text = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=1_000).strip()

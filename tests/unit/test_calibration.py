@@ -1,5 +1,7 @@
 """What is measured of a machine and of a model, in processes as workers are."""
 
+from pathlib import Path
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -62,6 +64,14 @@ def test_passes_of_a_model_are_timed(dataset: tuple[Config, Version], strategy: 
     passes = time_passes(config, version, config_costs(config, version), workers=1, strategy=strategy)
     assert 0 < passes.pass_seconds(256) < 1 and passes.pass_seconds(256) >= passes.pass_seconds(8)
     assert passes.loader_rows_per_second > 1_000 and 2e8 < passes.process_bytes < 2e9
+
+
+@pytest.mark.parametrize(("global_batch", "normed"), [(16, True), (24, False)])
+def test_no_timed_pass_has_a_single_row(tmp_path: Path, global_batch: int, normed: bool) -> None:
+    """Batch norm refuses one in training."""
+    config = training(tmp_path, rows=256, global_batch=global_batch, task={"hidden": [8], "batch_norm": normed})
+    version = open_dataset(config)
+    assert time_passes(config, version, config_costs(config, version), 1, "ddp").pass_seconds(8) > 0
 
 
 def test_too_few_rows_cannot_be_timed(dataset: tuple[Config, Version]) -> None:
