@@ -176,11 +176,12 @@ def train(config: configs.Config, version: Version | None = None) -> Result:
     from pipelines.data.versions.folds import open_fold
     from pipelines.launch.cluster import cluster
 
-    version = version or open_fold(config)
-    if config.train.parallel == "auto":
+    version, plan = version or open_fold(config), None
+    if config.train.parallel.kind == "auto":
         from pipelines.planner.at_hand import choose_layout
 
-        config = choose_layout(config, version)
+        plan = choose_layout(config, version)
+        config = plan.config
 
     def prepare_driver() -> None:
         """Import what the driver needs, and connect to MLflow's file: together as long as a Ray takes to start."""
@@ -192,13 +193,17 @@ def train(config: configs.Config, version: Version | None = None) -> Result:
     with cluster(config.train, prepare_driver) as ray_output:
         from pipelines.launch.training_run import train
 
-        return train(config, version, ray_output=ray_output)
+        return train(config, version, ray_output=ray_output, plan=plan)
 
 
 @restored_signals("pipelines.launch.cross_validation")
 def cross_validate(config: configs.Config) -> CrossValidation:
     """Train a model for each fold of `dataset.split.folds`, as `lockstep train` does, and log mean and deviation of their metrics. `train`
     with `train.fold` trains one of them."""
+    if config.train.parallel.kind == "auto":
+        from pipelines.planner.at_hand import choose_layout_of_folds
+
+        config = choose_layout_of_folds(config)
     from pipelines.launch.cross_validation import train_folds
 
     return train_folds(config)

@@ -4,7 +4,7 @@
 
 Before each training, passes of the model are timed in as many processes at once, as `lockstep plan --measure` does; the machine's data
 sheet is measured first. A prediction knows these, and nothing of training on several processes. Measured are steps of the loop itself,
-with its loader, over Gloo, without Ray. Raw data are read from LOCKSTEP_RAW; a pipeline without them is left out.
+with its loader, over Gloo, without Ray and without saves. Raw data are read from LOCKSTEP_RAW; a pipeline without them is left out.
 
 Prints seconds of a step and gigabytes of a worker, with their ratios, and writes measured-<machine>-<date>.json.
 """
@@ -71,6 +71,8 @@ PIPELINES = (
 SHARDED = {"sharded": {"shard": 2}, "tensor 2": {"shard": 1, "tensor": 2}, "pipeline 2": {"shard": 1, "pipeline": 2}}
 ON_FOUR = {"sharded on 4": {"shard": 4}, "tensor 2 on 4": {"shard": 2, "tensor": 2}, "pipeline 2 on 4": {"shard": 2, "pipeline": 2}}
 _WARM_UP = 3
+_ENDLESS = {"max_steps": 100_000, "epochs": 1_000, "lr": 1e-30, "checkpoint": {"every_steps": 100_000}}
+"""A training whose weights stay, so that no epoch after the first is the best and is saved: steps are timed without saves beside them."""
 LAYOUTS = ("ddp on 1", "ddp on 2", "exact on 1", "exact on 2", *SHARDED, *ON_FOUR)
 
 
@@ -120,7 +122,7 @@ def layout_config(config: Config, name: str) -> tuple[Config, ParallelLayout]:
     workers = int(workers_text or 2)
     degrees: dict[str, Any] = {**SHARDED, **ON_FOUR}.get(name, {})
     values = config.train.model_dump(mode="json", exclude_unset=True, exclude={"init_from", "balance", "ema_decay"})
-    values |= {"workers": workers, "strategy": {"kind": "sharded", **degrees} if degrees else kind, "max_steps": 100_000, "epochs": 1_000}
+    values |= {"workers": workers, "strategy": {"kind": "sharded", **degrees} if degrees else kind, **_ENDLESS}
     train = Train.model_validate(values)
     # A strategy whose passes do not depend on workers has one for each shard.
     passes = train.grad_accum_steps * (train.shards // workers if train.strategy.rows_per_pass(train) else 1)

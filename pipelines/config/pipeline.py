@@ -79,7 +79,7 @@ class Config(Section):
             check_row_pairs(self.train)
         names = [name for name, settings in self.dataset.features.items() if settings.keeps_missing]
         if names and not self.task.takes_missing:
-            kinds = " or ".join(kind for kind, settings in TASKS.by_name.items() if settings.takes_missing)
+            kinds = " or ".join(kind for kind, settings in TASKS.by_name.items() if settings.takes_missing and not settings.origin_reader)
             raise ValueError(
                 f"dataset.features.{names[0]}: impute is keep, but task.kind {self.task.kind} takes no missing numbers; set impute to "
                 f"median, or task.kind to {kinds}"

@@ -19,8 +19,9 @@ from pipelines.errors import LockstepError, NonFiniteError, TrackingError, Train
 from pipelines.launch.checks import check_training
 from pipelines.launch.cluster import RayOutput, cluster, job_tags, uses_gpus, warn_of_missing_cpus
 from pipelines.launch.initial_weights import InitialWeights, fill_in_origins, has_initial_weights, initial_weights, write_initial_weights
+from pipelines.launch.layout_watch import LayoutPlan
 from pipelines.launch.training_progress import TrainingProgress, metric_fields, result_line, result_summary
-from pipelines.launch.training_watch import forget_messages, train_without_lost_machines
+from pipelines.launch.training_watch import forget_messages, train_in_groups
 from pipelines.monitor.profile import PROFILE
 from pipelines.monitor.worker_heartbeat import HUNG
 from pipelines.report.filing import REPORT, file_report
@@ -88,10 +89,11 @@ def train(
     parent_run_id: str = "",
     ray_output: RayOutput | None = None,
     trial: TrialPlace | None = None,
+    plan: LayoutPlan | None = None,
 ) -> Result:
     """Train the config's model on a dataset version, by default the one that was made from this config, and log it in MLflow, inside the
     run `parent_run_id` if there is one. `ray_output` is that of a Ray cluster which the caller has joined. A `trial` of a search is trained
-    in its place, and prints nothing.
+    in its place, and prints nothing. With a `plan`, whose chosen layout the config has, steps are compared with what it expects.
 
     Resumes an interrupted run of the same model and dataset. When a signal interrupts it, the run becomes KILLED, can be
     resumed, and SystemExit is raised with 128 + the signal's number. Also raises DatasetError, TrainingError, TrackingError.
@@ -116,7 +118,7 @@ def train(
             try:
                 with strategy_class(config.train).actors(config.train) as actors:
                     arguments = {"gpus": gpus, "actors": actors, "is_local": place.is_local}
-                    trained = train_without_lost_machines(config, version, run, directory, progress, **arguments)
+                    trained = train_in_groups(config, version, run, directory, progress, plan=plan, **arguments)
             except TrainingError:
                 _file_diagnostics(run, directory, config.train.profile, progress)
                 raise
@@ -151,10 +153,10 @@ def train_until(config: Config, version: Version, epoch: int, trial: TrialPlace)
 
     with tracking.tracked_run(begin, ends_job=False, final_status=lambda: status) as run:
         directory = _prepare_directory(initial, run, progress)
-        arguments = {"pause_epoch": epoch, "is_local": trial.is_local, "gpus": uses_gpus(config.train)}
+        arguments: dict[str, Any] = {"pause_epoch": epoch, "is_local": trial.is_local, "gpus": uses_gpus(config.train)}
         try:
             with strategy_class(config.train).actors(config.train) as actors:
-                trained = train_without_lost_machines(config, version, run, directory, progress, actors=actors, **arguments)
+                trained = train_in_groups(config, version, run, directory, progress, actors=actors, **arguments)
         except NonFiniteError as error:
             run.tag({tracking.NON_FINITE: str(error)})
             raise

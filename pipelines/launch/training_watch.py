@@ -24,6 +24,7 @@ from pipelines.data.versions.versions import Version
 from pipelines.errors import LockstepError, TrainingError
 from pipelines.launch.assignment import work
 from pipelines.launch.cluster import Machines, host_names, release
+from pipelines.launch.layout_watch import LayoutPlan, LayoutWatch
 from pipelines.launch.ray_trainer import Trainer, create_trainer
 from pipelines.launch.training_progress import TrainingProgress
 from pipelines.monitor.worker_heartbeat import HEARTBEATS, HUNG
@@ -43,24 +44,39 @@ LEAVE_SECONDS = 120.0
 """Time for the workers to save and stop after SIGTERM, which SIGKILL usually follows. After SIGINT somebody is there to end the wait."""
 
 
-def train_without_lost_machines(
-    config: Config, version: Version, run: TrainingRun, directory: RunDirectory, progress: TrainingProgress, **worker_arguments: Any
+def train_in_groups(
+    config: Config,
+    version: Version,
+    run: TrainingRun,
+    directory: RunDirectory,
+    progress: TrainingProgress,
+    plan: LayoutPlan | None = None,
+    **worker_arguments: Any,
 ) -> dict[str, Any]:
-    """Return rank 0's result. A group that is slowed by machines, or is about to lose some, saves, and starts again without them."""
+    """Return rank 0's result. A group of workers that is slowed by machines, or is about to lose some, saves, and another starts without
+    them; so does one that is better off in another layout of the `plan`."""
     left_out: tuple[str, ...] = ()
     progress.record_death = partial(run.add_line, "deaths")
+    layouts = LayoutWatch(plan, directory, progress.say, run.tag) if plan else None
     while True:
         trainer = create_trainer(work, config, version, run.run_id, directory, left_out=left_out, **worker_arguments)
         worker_monitor, preemption = WorkerMonitor(directory, progress.say, run.tag), Preemption(directory, progress.say)
-        trained = watch(trainer, directory, progress, lambda: run.set_status("KILLED"), worker_monitor.poll, preemption.poll)
+        polls = [worker_monitor.poll, preemption.poll]
+        if layouts:
+            layouts.begin_group()
+            polls.append(layouts.poll)
+        trained = watch(trainer, directory, progress, lambda: run.set_status("KILLED"), *polls)
         leaving = () if trained["finished"] else (*trained["left_out"], *preemption.nodes)
-        if not leaving:
+        if leaving:
+            left_out += leaving
+            host_list = ", ".join(host_names(left_out))
+            why = "which is about to be taken away" if preemption.nodes else "where a worker is too slow"
+            progress.say(f"saved after step {trained['steps']:,}; the run goes on without {host_list}, {why}")
+            run.tag({"machines.left_out": host_list})
+        elif layouts and layouts.change and not trained["finished"]:
+            config = layouts.go_on(trained["steps"])
+        else:
             return trained
-        left_out += leaving
-        host_list = ", ".join(host_names(left_out))
-        why = "which is about to be taken away" if preemption.nodes else "where a worker is too slow"
-        progress.say(f"saved after step {trained['steps']:,}; the run goes on without {host_list}, {why}")
-        run.tag({"machines.left_out": host_list})
         forget_messages(directory)
 
 

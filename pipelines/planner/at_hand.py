@@ -5,6 +5,7 @@ strategy that decide where the model is computed.
 """
 
 import os
+from functools import partial
 from pathlib import Path
 
 import ray
@@ -12,9 +13,11 @@ import torch
 
 from pipelines.config import Config, home
 from pipelines.config.train.train import Train
-from pipelines.data.versions.versions import Version
+from pipelines.data.versions.folds import select_fold, training_rows
+from pipelines.data.versions.versions import Version, open_version
 from pipelines.errors import ConfigError
 from pipelines.launch.cluster import cluster
+from pipelines.launch.layout_watch import LayoutPlan
 from pipelines.planner.calibration import HERE
 from pipelines.planner.plan import PlanRequest, make_plan
 from pipelines.planning.candidates import PlanCandidate
@@ -27,9 +30,9 @@ _ACCELERATOR = "accelerator_type:"
 """Before the name of a GPU, in the name of one of Ray's resources."""
 
 
-def choose_layout(config: Config, version: Version) -> Config:
-    """The config with the workers and the placement of the fastest layout that its strategy has, on the devices at hand. Raises ConfigError
-    if there is none, or if the GPU has no data sheet."""
+def choose_layout(config: Config, version: Version) -> LayoutPlan:
+    """The layouts that the config's strategy has on the devices at hand, the fastest of them chosen. Raises ConfigError if there is none,
+    or if the GPU has no data sheet."""
     device, count = find_devices(config.train)
     is_given = "workers" in config.train.model_fields_set
     counts = [config.train.max_workers] if is_given else [number for number in range(1, count + 1) if count % number == 0]
@@ -47,7 +50,21 @@ def choose_layout(config: Config, version: Version) -> Config:
         f"layout {best.layout.describe()} on {best.cluster.name}: {best.step.step_seconds:.3g} s a step expected, "
         f"{best.step.memory_gib:.2g} GiB of a worker: the fastest of {len(candidates)}"
     )
-    return config.model_copy(update={"train": _place(config, best)})
+    return LayoutPlan(candidates, 0, partial(_place, config), config.train.parallel.replan)
+
+
+def choose_layout_of_folds(config: Config) -> Config:
+    """The config of a cross-validation, in the layout that is chosen for the fold with the fewest rows. Raises what `choose_layout` does,
+    and ConfigError for `replan`, which a fold cannot have of its own."""
+    if config.train.parallel.replan:
+        raise ConfigError("train.parallel.replan is true, but all folds are trained in one layout; set it to false")
+    version = open_version(config.dataset.path, config.data_identity)
+    folds = version.manifest.folds
+    assert folds is not None, "the config has folds, which is part of the identity of a version"
+    smallest = min(range(1, folds.trainings + 1), key=partial(training_rows, folds))
+    one_fold = config.model_copy(update={"train": config.train.model_copy(update={"fold": smallest})})
+    chosen = choose_layout(one_fold, select_fold(version, smallest)).config
+    return chosen.model_copy(update={"train": chosen.train.model_copy(update={"fold": None})})
 
 
 def find_devices(settings: Train) -> tuple[str, int]:
@@ -91,11 +108,12 @@ def _keeps_the_model(config: Config, candidate: PlanCandidate) -> bool:
     return layout.accumulation == train.grad_accum_steps and train.strategy.settings_for_layout(layout) is not None
 
 
-def _place(config: Config, candidate: PlanCandidate) -> Train:
-    """The settings of `train` with the layout's workers and strategy."""
+def _place(config: Config, candidate: PlanCandidate) -> Config:
+    """The config with the layout's workers, and the settings of its strategy that decide where the model is computed."""
     train = config.train
     values = train.model_dump(mode="json", exclude_unset=True, exclude={"parallel"})
     own = train.strategy.model_dump(mode="json", exclude_unset=True, exclude=set(train.strategy.placement))
     chosen = train.strategy.settings_for_layout(candidate.layout) or {}
     placed = {name: value for name, value in chosen.items() if name in train.strategy.placement}
-    return Train.model_validate({**values, "workers": candidate.layout.workers, "strategy": {"kind": train.strategy.kind, **own, **placed}})
+    values |= {"workers": candidate.layout.workers, "strategy": {"kind": train.strategy.kind, **own, **placed}}
+    return config.model_copy(update={"train": Train.model_validate(values)})

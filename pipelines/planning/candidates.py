@@ -101,6 +101,11 @@ def find_candidates(job: TrainingJob, clusters: Sequence[Cluster]) -> list[PlanC
     if candidates:
         return sorted(candidates, key=lambda candidate: candidate.failures.expected_seconds)
     names = ", ".join(cluster.name for cluster in clusters)
+    if nearest is None and job.pass_rows:
+        raise ConfigError(
+            f"the {job.global_batch // job.pass_rows} passes of a step can be divided over none of {names}; choose a number of workers "
+            "that divides them"
+        )
     if nearest is None:
         raise ConfigError(
             f"a global batch of {job.global_batch} rows can be divided over no layout of {names}; set it to a multiple of the devices"

@@ -25,7 +25,7 @@ from pipelines.report.run_data import RunData, end_seconds, kilowatt_hours, run_
 from pipelines.tasks.metrics.table import Value, to_value
 from pipelines.tasks.targets.decision import describe_decision
 from pipelines.tracking.history import History
-from pipelines.tracking.training import ORIGIN_RUNS, REMARKS, reasons
+from pipelines.tracking.training import BETTER_LAYOUT, MEASURED_SECONDS, ORIGIN_RUNS, PLANNED_LAYOUT, PLANNED_SECONDS, REMARKS, reasons
 
 
 def run_page(data: RunData, figures: SplitFigures | None = None, *, is_finishing: bool = False) -> str:
@@ -113,12 +113,23 @@ def _model_facts(data: RunData) -> Facts:
     members = run.tags.get(ORIGIN_RUNS, "")
     return [
         ("strategy", f"{kind}, {show_count(workers, 'worker')}, {show_count(train.get('shards', '?'), 'shard')}"),
+        *_plan_facts(run),
         ("optimizer", optimizer if is_network else None),
         ("rate", None if is_network or members else train.get("lr")),
         ("seed", train.get("seed")),
         *([("made of the models of", Code(members))] if members else _origin_facts(train, data.init_from)),
         ("digest of the model", Code(run.tags["model.digest"]) if "model.digest" in run.tags else "none yet"),
     ]
+
+
+def _plan_facts(run: History) -> Facts:
+    """The layout that a plan has chosen, with what it expected of a step, and one that would be faster."""
+    tags = run.tags
+    if PLANNED_LAYOUT not in tags:
+        return []
+    measured = f", {tags[MEASURED_SECONDS]} s measured" if MEASURED_SECONDS in tags else ""
+    layout = f"{tags[PLANNED_LAYOUT]}: {tags.get(PLANNED_SECONDS, '?')} s a step expected{measured}"
+    return [("planned layout", layout), ("a faster layout", tags.get(BETTER_LAYOUT))]
 
 
 def _origin_facts(train: Mapping[str, Any], fit: Mapping[str, Any]) -> Facts:

@@ -42,6 +42,8 @@ def check_search(config: Config, origin: str = "") -> None:
 
 def _faults_of_plan(config: Config) -> Iterator[str]:
     settings, epochs, least = config.tune, config.train.epochs, config.tune.scheduler.min_epochs
+    if config.train.parallel.kind == "auto":
+        yield "train.parallel is auto, but a search places its trials itself; set it to fixed"
     if isinstance(settings.budget, int) and settings.budget < epochs:
         yield f"tune.budget is {settings.budget} epochs, and a trial has {epochs}; raise it, or lower train.epochs"
     if settings.scheduler.kind == "asha" and least > epochs:

@@ -24,6 +24,7 @@ from pipelines.etl.splits import split_assignment
 from pipelines.etl.splits.fold_assignment import add_folds
 from pipelines.etl.splits.split_assignment import FOLDS
 from pipelines.launch import cross_validation
+from pipelines.planner.at_hand import choose_layout_of_folds
 from pipelines.report.data_profile import profile_files
 
 
@@ -136,8 +137,18 @@ def test_p2_p7_p8_a_version_of_folds_has_every_row_and_the_fold_of_each(tmp_path
         everything = Reader(version, "train")
         expected = np.concatenate([everything.read(number)["x"] for number in range(len(everything.groups))])
         assert np.array_equal(np.sort(values), np.sort(expected))
+    check_layout_of_folds(tmp_path, config)
     second = prepare_with_page(config, pages)
     assert second.digest == manifest.digest and len(list((tmp_path / "data").iterdir())) == 1
+
+
+def check_layout_of_folds(folder: Path, config: Config) -> None:
+    """A plan chooses one layout for all trainings."""
+    settings = {"folds": 5, "repeats": 2, "stratify": "label"}
+    chosen = choose_layout_of_folds(folds_config(folder, settings, parallel="auto"))
+    assert (chosen.train.parallel.kind, chosen.train.fold, chosen.model_identity) == ("fixed", None, config.model_identity)
+    with pytest.raises(ConfigError, match=r"train.parallel.replan is true, but all folds are trained in one layout; set it to false"):
+        choose_layout_of_folds(folds_config(folder, settings, parallel={"replan": True}))
 
 
 def prepare_with_page(config: Config, pages: list[str]) -> Any:

@@ -23,8 +23,8 @@ def have(monkeypatch: pytest.MonkeyPatch, device: str, count: int) -> None:
 
 def choose(folder: Path, **train: Any) -> tuple[Config, Config]:
     config = training(folder, rows=4_000, parallel="auto", global_batch=512, task={"hidden": [64]}, **train)
-    chosen = choose_layout(config, open_dataset(config))
-    assert chosen.train.parallel == "fixed" and chosen.model_identity == config.model_identity
+    chosen = choose_layout(config, open_dataset(config)).config
+    assert chosen.train.parallel.kind == "fixed" and chosen.model_identity == config.model_identity
     return config, parse(chosen.model_dump(mode="json", by_alias=True, exclude_unset=True), "toy")
 
 
@@ -40,7 +40,7 @@ def test_workers_divide_the_devices(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_more_devices_are_used_where_they_pay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     have(monkeypatch, "", 8)
     config = training(tmp_path, rows=40_000, parallel="auto", global_batch=8_192, task={"hidden": [1_024] * 4})
-    assert choose_layout(config, open_dataset(config)).train.max_workers == 8
+    assert choose_layout(config, open_dataset(config)).config.train.max_workers == 8
     _, small = choose(tmp_path / "small")
     assert small.train.max_workers < 8
 

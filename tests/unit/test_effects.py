@@ -33,6 +33,7 @@ _MEMBERS = {"kind": "ensemble", "of": ["0123", "4567"]}
 _CLIENTS = {"kind": "federated", "client_column": "x"}
 CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "train.resize_seconds": ({"train.resize_seconds": 5}, {"train.workers": [1, 4]}),
+    "train.parallel.replan": ({"train.parallel": {"kind": "fixed", "replan": True}}, {"train.parallel.kind": "auto"}),
     "train.balance.kind": ({"train.balance": "auto"}, {"train.workers": 2}),
     "train.balance": ({"train.balance": "auto", "train.workers": 2, "train.strategy": "sharded"}, {"train.strategy": "ddp"}),
     "train.ema_decay": ({"train.ema_decay": 0.99, "train.strategy": "sharded"}, {"train.strategy": "ddp"}),

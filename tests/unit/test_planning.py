@@ -502,6 +502,12 @@ class TestCandidates:
             find_candidates(odd, parse_clusters("h100x64"))
         assert find_candidates(replace(odd, global_batch=64), parse_clusters("h100x64"))
 
+    def test_passes_that_no_number_of_workers_divides(self) -> None:
+        passes = TrainingJob(parse_transformer("gpt2"), 1e5, 64, pass_rows=8)
+        with pytest.raises(ConfigError, match="the 8 passes of a step can be divided over none of h100x3; choose a number of workers that"):
+            find_candidates(passes, parse_clusters("h100x3"))
+        assert find_candidates(passes, parse_clusters("h100x4"))
+
     def test_a_thousand_candidates_take_less_than_ten_seconds(self) -> None:
         start = process_time()
         candidates = find_candidates(TrainingJob(parse_transformer("llama3-70b"), 1e6, 512), parse_clusters("h200x64,h100x256"))

@@ -396,6 +396,13 @@ def test_a_search_that_could_not_end_is_refused(tune: dict[str, Any], fault: str
         check_search(load(CONF / "adult.yaml", {**wrong, **remedy}))
 
 
+def test_a_search_places_its_trials_itself() -> None:
+    automatic = {"train.parallel": "auto", "tune": {"space": LR}}
+    with pytest.raises(ConfigError, match=r"train\.parallel is auto, but a search places its trials itself; set it to fixed"):
+        check_search(load(CONF / "adult.yaml", automatic))
+    check_search(load(CONF / "adult.yaml", {**automatic, "train.parallel": "fixed"}))
+
+
 def test_a_search_over_folds_needs_one_of_them() -> None:
     folds = {"dataset.split": {"folds": 5}, "tune": {"space": LR}}
     with pytest.raises(ConfigError, match=r"train\.fold is not set, but dataset\.split has folds; set it, as to 1"):

@@ -295,7 +295,7 @@ def test_a_run_that_is_killed_already_is_not_resumed_while_its_workers_save(
     for name in ("create_trainer", "WorkerMonitor", "Preemption"):
         monkeypatch.setattr(training_watch, name, MagicMock())
     monkeypatch.setattr(training_watch, "watch", interrupt)
-    training_watch.train_without_lost_machines(config(uri, "saving"), version, run, MagicMock(), MagicMock())
+    training_watch.train_in_groups(config(uri, "saving"), version, run, MagicMock(), MagicMock())
     assert statuses == ["KILLED"]
     run.end("KILLED")
     assert begin(uri, version, "saving").run_id == run.run_id

@@ -130,6 +130,19 @@ class BalanceSettings(Section):
         return self
 
 
+class ParallelSettings(Section):
+    """Who chooses the layout of a training. The name of a kind alone is short for its defaults: `parallel: auto`."""
+
+    kind: Literal["fixed", "auto"] = "auto"
+    """`fixed` is as the config has it. `auto` chooses `workers`, and what may change of the strategy when a run resumes, such as the
+    degrees of `sharded`: when the command starts, by the fastest plan for the GPUs or cores of the Ray cluster, or of this machine. A
+    number of `workers` that is given stays."""
+    replan: Annotated[bool, OnlyWith(".kind", ("auto",))] = False
+    """Whether the run changes its layout once its steps show that another would save more time than a restart takes: it saves, and goes on
+    with the same rows. Without, it only says so."""
+
+
+NamedParallel = Annotated[ParallelSettings, BeforeValidator(expand_kind)]
 NamedBalance = Annotated[BalanceSettings, BeforeValidator(expand_kind)]
 
 
@@ -155,9 +168,8 @@ class Training(Section):
     workers: Workers = 1
     """Number of Ray Train workers, one per GPU. `[min, max]` is an elastic group: it shrinks when machines fail and grows when they
     return."""
-    parallel: Literal["fixed", "auto"] = "fixed"
-    """`auto` chooses `workers`, and what may change of the strategy when a run resumes, such as the degrees of `sharded`: when the command
-    starts, by the fastest plan for the GPUs or cores of the Ray cluster, or of this machine. A number of `workers` that is given stays."""
+    parallel: NamedParallel = ParallelSettings(kind="fixed")
+    """How workers share a step: `fixed`, which is the default, `auto`, or a section with its settings."""
     use_gpu: Literal["auto"] | bool = "auto"
     """`auto` uses GPUs if the Ray cluster has one for each worker."""
     cpus_per_worker: PositiveInt = 1
@@ -287,7 +299,7 @@ class Training(Section):
                 f"global_batch is {self.global_batch}; it must be a multiple of {self.shards}, the number of shards, "
                 f"such as {below or self.shards} or {below + self.shards}"
             )
-        if self.parallel == "auto" and not isinstance(self.workers, int):
+        if self.parallel.kind == "auto" and not isinstance(self.workers, int):
             raise ValueError(
                 f"parallel is auto, which chooses a number of workers, and workers is {list(self.workers)}; remove one of them"
             )

@@ -1,0 +1,76 @@
+"""Whether a training that is under way should go on in another layout: by what its steps have taken, against what a plan expects of them.
+
+A plan errs by its model of computing, of links or of reading. Each is corrected by the steps that were measured, and the corrections hold
+for other layouts of the same training on the same hardware. Layouts that were measured themselves count as they were.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pipelines.planning.candidates import PlanCandidate
+
+LEAST_GAIN = 0.15
+"""The share of a step that another layout must save: about the median error of a plan."""
+
+
+@dataclass(frozen=True)
+class MeasuredStep:
+    """Seconds of a step in a layout, means over its workers."""
+
+    step_seconds: float
+    exchange_seconds: float = 0.0
+    """Of them, those in which workers wait for each other's gradients."""
+    data_seconds: float = 0.0
+    """Of them, those in which workers wait for rows."""
+
+    @property
+    def computing_seconds(self) -> float:
+        return max(0.0, self.step_seconds - self.exchange_seconds - self.data_seconds)
+
+
+@dataclass(frozen=True)
+class LayoutChange:
+    """Another candidate, by its position, and what is expected of it."""
+
+    position: int
+    step_seconds: float
+    saved_seconds: float
+    """Over all steps that are left, less the restart."""
+
+
+def estimate_seconds(candidate: PlanCandidate, planned: PlanCandidate, measured: MeasuredStep) -> float:
+    """Seconds of a step of `candidate`, after steps of the `planned` one were measured: computing and exchanges take as much longer than
+    planned in both. Where rows were waited for, each worker that reads goes on at that rate."""
+    computing = _computing(candidate) * _ratio(measured.computing_seconds, _computing(planned))
+    exchange = candidate.step.communication_seconds * _ratio(measured.exchange_seconds, planned.step.communication_seconds)
+    busy = computing + exchange
+    if measured.data_seconds <= 0:
+        return busy
+    rows, planned_rows = (each.layout.global_batch / each.layout.readers for each in (candidate, planned))
+    return max(busy, measured.step_seconds * rows / planned_rows)
+
+
+def find_change(
+    candidates: Sequence[PlanCandidate], steps: Mapping[int, MeasuredStep], current: int, steps_left: int, restart_seconds: float
+) -> LayoutChange | None:
+    """The candidate whose steps are expected to save most of the time that is left, if they save more than a restart takes, and LEAST_GAIN
+    of a step. `steps` are those that were measured, by the positions of their candidates; None if the run should stay as it is."""
+    now = steps[current]
+    expected = {
+        position: steps[position].step_seconds if position in steps else estimate_seconds(candidate, candidates[current], now)
+        for position, candidate in enumerate(candidates)
+    }
+    best = min(expected, key=lambda position: expected[position])
+    saved = steps_left * (now.step_seconds - expected[best]) - restart_seconds
+    if best == current or saved <= 0 or expected[best] > (1 - LEAST_GAIN) * now.step_seconds:
+        return None
+    return LayoutChange(best, expected[best], saved)
+
+
+def _computing(candidate: PlanCandidate) -> float:
+    step = candidate.step
+    return step.step_seconds - step.communication_seconds - step.data_seconds
+
+
+def _ratio(measured: float, planned: float) -> float:
+    return measured / planned if planned > 0 and measured > 0 else 1.0
