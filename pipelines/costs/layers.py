@@ -8,7 +8,7 @@ from typing import Literal
 from torch import nn
 
 from pipelines.costs.operators import CountedPass, RecordedOperator, RecordedPass
-from pipelines.planning.model_costs import Activations, Layer, Matmul, ModelCosts
+from pipelines.planning.model_costs import Activations, Layer, Matmul, ModelCosts, TensorMessage
 from pipelines.runtime.compat.torch import BatchNorm
 from pipelines.tasks.base import Task
 from pipelines.tasks.model_parallel import LayerPlan
@@ -117,10 +117,37 @@ def _layer(section: _Section, recorded: RecordedPass, plans: Mapping[str, LayerP
         working_bytes=scale * max((_traffic(operator, recorded.parameters) for operator in operators), default=0.0),
         fused_working_bytes=scale * max((_traffic(operator, recorded.parameters) for operator in products), default=0.0),
         output_bytes=scale * recorded.block_outputs.get(section.number, 0.0),
-        tensor_sums=sum(plan.by == "rows" and recorded.module_blocks.get(name, -2) == section.number for name, plan in plans.items()),
+        tensor_messages=tuple(_tensor_messages(operators, plans, recorded, scale)),
         kernels=len(operators),
         fused_kernels=len(products) + len(attention) + len(regions),
     )
+
+
+def _tensor_messages(
+    operators: Sequence[RecordedOperator], plans: Mapping[str, LayerPlan], recorded: RecordedPass, scale: float
+) -> Iterator[TensorMessage]:
+    """What workers that divide layers send each other: outputs of divided inputs are summed, as the vectors of an embedding are, and so are
+    gradients of whole inputs of divided outputs, but for inputs that no parameter has changed."""
+    with_gradient = _tensors_with_gradient(recorded)
+    for operator in operators:
+        by = plans[operator.module].by if operator.module in plans else "whole"
+        outputs = scale * sum(operator.outputs.values())
+        if by == "rows":
+            yield TensorMessage("forward", outputs)
+        if by == "gathered columns":
+            yield TensorMessage("forward", outputs, "gather")
+        if by in ("columns", "gathered columns", "logits"):
+            inputs = sum(size for number, size in operator.inputs.items() if number in with_gradient)
+            yield from [TensorMessage("backward", scale * inputs)] if inputs else []
+
+
+def _tensors_with_gradient(recorded: RecordedPass) -> set[int]:
+    """Tensors that were computed with parameters, directly or by others."""
+    computed = set[int]()
+    for operator in recorded.operators:
+        if not (recorded.parameters | computed).isdisjoint(operator.inputs):
+            computed |= operator.outputs.keys() - recorded.parameters
+    return computed
 
 
 def _matmul(operator: RecordedOperator, plans: Mapping[str, LayerPlan], rows: int) -> Matmul:

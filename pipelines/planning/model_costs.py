@@ -7,7 +7,7 @@ same classes.
 
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import Literal
+from typing import Any, Literal
 
 Checkpointing = Literal["none", "selective", "alternate", "full"]
 """What is computed again in a backward pass: nothing; all but matrix products and attention; half of the matrix products too, as torchtitan
@@ -48,6 +48,16 @@ class Activations:
 
 
 @dataclass(frozen=True)
+class TensorMessage:
+    """What the workers of a tensor group send each other once in a layer."""
+
+    direction: Literal["forward", "backward"]
+    bytes_per_row: float
+    """Of the tensor that all of them have afterwards."""
+    kind: Literal["sum", "gather"] = "sum"
+
+
+@dataclass(frozen=True)
 class Layer:
     """A kind of layer, and how often it stands in a row. All figures are those of one of them."""
 
@@ -81,8 +91,7 @@ class Layer:
     """The same with compiled kernels."""
     output_bytes: float = 0.0
     """Per row, which a pipeline sends to the next stage."""
-    tensor_sums: int = 0
-    """Sums over a tensor group in a forward pass, each of the bytes of the output."""
+    tensor_messages: tuple[TensorMessage, ...] = ()
     kernels: int = 10
     """Kernels of a forward pass."""
     fused_kernels: int = 10
@@ -152,5 +161,7 @@ def convert_precision(model: ModelCosts, bytes_per_number: int) -> ModelCosts:
     layers = []
     for layer in model.layers:
         activations = Activations(*(factor * getattr(layer.activations, name) for name in Activations.__dataclass_fields__))
-        layers.append(replace(layer, activations=activations, **{name: factor * getattr(layer, name) for name in _BYTES}))
+        messages = tuple(replace(message, bytes_per_row=factor * message.bytes_per_row) for message in layer.tensor_messages)
+        sizes: dict[str, Any] = {name: factor * getattr(layer, name) for name in _BYTES}
+        layers.append(replace(layer, activations=activations, tensor_messages=messages, **sizes))
     return replace(model, layers=tuple(layers))

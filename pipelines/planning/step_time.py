@@ -26,7 +26,7 @@ from pipelines.planning.hardware import BYTES, Hardware
 from pipelines.planning.layouts import ParallelLayout
 from pipelines.planning.measured import MeasuredPasses
 from pipelines.planning.memory import MemoryEstimate, estimate_memory
-from pipelines.planning.model_costs import Layer, Matmul, ModelCosts, convert_precision
+from pipelines.planning.model_costs import Layer, Matmul, ModelCosts, TensorMessage, convert_precision
 from pipelines.planning.stages import WorkerLayers, bubble_seconds, worker_shares
 
 UPDATE_BYTES = 40
@@ -248,7 +248,8 @@ def _recompute(forward: _Pass, last_product: float, layer: Layer, layout: Parall
     last product, and the sum over a tensor group after it, are left out (torch's checkpointing without reentrance, since torch 2.1)."""
     match layout.recomputation(layer):
         case "full":
-            sums = (layer.tensor_sums - 1) / layer.tensor_sums if layer.tensor_sums else 1.0
+            messages = sum(message.direction == "forward" for message in layer.tensor_messages)
+            sums = (messages - 1) / messages if messages else 1.0
             return replace(forward, matmul=forward.matmul - last_product, tensor=forward.tensor * sums)
         case "alternate":
             return _Pass(matmul=0.5 * (forward.matmul - last_product), elementwise=forward.elementwise)
@@ -288,14 +289,9 @@ def _activation_traffic(layer: Layer, machine: _Machine, rows: float) -> tuple[f
     layout, links = machine.layout, machine.links
     forward = backward = 0.0
     if layout.tensor > 1:
-        members, message = machine.group("tensor"), layer.output_bytes * rows
-        if layout.sequence_parallel:
-            gathered = message / (2 if layout.float8 and layer.role == "block" else 1)
-            exchange = all_gather_seconds(gathered, members, links) + reduce_scatter_seconds(message, members, links)
-        else:
-            exchange = all_reduce_seconds(message, members, links)
-        forward += layer.tensor_sums * exchange
-        backward += layer.tensor_sums * exchange
+        for message in layer.tensor_messages:
+            seconds = _tensor_seconds(message, layer, machine, rows)
+            forward, backward = (forward + seconds, backward) if message.direction == "forward" else (forward, backward + seconds)
         if layout.asynchronous_tensor:
             forward, backward = ((1 - ASYNCHRONOUS_HIDDEN) * seconds for seconds in (forward, backward))
     if layout.context > 1 and layer.key_value_bytes:
@@ -303,10 +299,21 @@ def _activation_traffic(layer: Layer, machine: _Machine, rows: float) -> tuple[f
         heads = 2 * layer.attention_bytes if layout.ring_attention else layer.key_value_bytes  # torch's ring repeats them for all heads
         total = heads * rows * layout.context / layout.tensor
         forward += all_gather_seconds(total, members, links)
-        backward += reduce_scatter_seconds(2 * total, members, links)  # gradients are summed in fp32
+        backward += reduce_scatter_seconds(4 / BYTES[layout.precision] * total, members, links)  # gradients are summed in fp32
         if layout.ring_attention:
             backward += all_gather_seconds(total, members, links)
     return forward, backward
+
+
+def _tensor_seconds(message: TensorMessage, layer: Layer, machine: _Machine, rows: float) -> float:
+    """Seconds of a message of a tensor group, for so many rows. With `sequence_parallel`, a sum is scattered and gathered apart."""
+    members, size, layout = machine.group("tensor"), message.bytes_per_row * rows, machine.layout
+    if message.kind == "gather":
+        return all_gather_seconds(size, members, machine.links)
+    if not layout.sequence_parallel:
+        return all_reduce_seconds(size, members, machine.links)
+    gathered = size / (2 if layout.float8 and layer.role == "block" else 1)
+    return all_gather_seconds(gathered, members, machine.links) + reduce_scatter_seconds(size, members, machine.links)
 
 
 def _bubble(machine: _Machine, forward: _Pass, backward: _Pass, rows: float, share: WorkerLayers) -> float:
@@ -350,15 +357,13 @@ def _data_parallel_seconds(share: WorkerLayers, machine: _Machine, forward: _Pas
 
 
 def _phases(layout: ParallelLayout, gather: float, scatter: float, forward: float, backward: float) -> list[_Phase]:
-    """The passes of a step: parameters are gathered for every forward and backward pass, or once, and gradients summed after every pass,
-    or after the last one. A pipeline gathers and sums once, whatever its microbatches."""
+    """The passes of a step: parameters are gathered for every forward pass, and again for the backward one if they were freed meanwhile.
+    Gradients are summed after every pass, or after the last one. A pipeline gathers and sums once, whatever its microbatches."""
     passes = layout.accumulation if layout.pipeline == 1 else 1
-    reshards = layout.reshard_after_forward and layout.pipeline == 1
     sums = passes if layout.reduce_every_pass else 1
-    second_gather = gather if reshards else 0.0
-    gathers = passes if reshards else 1
+    second_gather = gather if layout.reshard_after_forward and layout.pipeline == 1 else 0.0
     return [
-        _Phase(gather, forward, gathers),
+        _Phase(gather, forward, passes),
         _Phase(second_gather + scatter, backward, sums),
         _Phase(second_gather, backward, passes - sums),
     ]

@@ -6,7 +6,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from pipelines.errors import ConfigError
-from pipelines.planning.model_costs import Activations, Layer, Matmul, ModelCosts
+from pipelines.planning.model_costs import Activations, Layer, Matmul, ModelCosts, TensorMessage
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ def _embedding(shape: Transformer) -> Layer:
         fused_bytes=tokens * width * 4,
         activations=Activations(0, 0, 0, 0, 0),
         output_bytes=2 * tokens * width,
-        tensor_sums=1,
+        tensor_messages=(TensorMessage("forward", 2 * tokens * width),),
         kernels=3,
         fused_kernels=2,
     )
@@ -168,7 +168,7 @@ def _block(shape: Transformer) -> Layer:
         working_bytes=tokens * _working(shape),
         fused_working_bytes=tokens * _working(shape),
         output_bytes=2 * tokens * width,
-        tensor_sums=2,
+        tensor_messages=2 * (TensorMessage("forward", 2 * tokens * width), TensorMessage("backward", 2 * tokens * width)),
         kernels=20 + (10 if shape.rotary else 0) + (0 if shape.fused_norm else 10),
         fused_kernels=12,
     )
@@ -245,7 +245,7 @@ def _output(shape: Transformer) -> Layer:
         working_bytes=eager_logits,
         fused_working_bytes=logits,
         output_bytes=2 * tokens * width,
-        tensor_sums=1,
+        tensor_messages=(TensorMessage("backward", 2 * tokens * width),),
         kernels=10,
         fused_kernels=5,
     )
