@@ -360,13 +360,13 @@ def erase_keys(program: str, arguments: list[str]) -> None:
 def list_layouts(program: str, arguments: list[str]) -> None:
     """List the layouts with which a config trains on given machines: memory, seconds, hours and costs of each, and the best of them."""
     usage = "--hardware NAMExCOUNT[,…] [--deadline 4h] [--budget 200] [--layout degree=N,… --microbatch N --accumulation N] "
-    usage += "[--measure] [--json]"
+    usage += "[--measure] [--page PLAN.html] [--json]"
     numbers = ("--microbatch", "--accumulation", "--global-batch")
     flags = dict.fromkeys(("--hardware", "--model", "--layout", "--deadline"), _TEXT)
     flags |= {name: {"type": int, "default": 0} for name in numbers} | {
         name: {"type": float, "default": 0.0} for name in ("--rows", "--budget")
     }
-    flags["--measure"] = {"action": "store_true"}
+    flags |= {"--measure": {"action": "store_true"}, "--page": _TEXT}
     arguments, output_flag = split_output_flag(arguments)
     options, config_arguments = split_flags(program, usage, flags, arguments)
     config = None
@@ -376,7 +376,12 @@ def list_layouts(program: str, arguments: list[str]) -> None:
     from pipelines.api import plan
     from pipelines.planner.plan_text import plan_json, plan_text
 
+    page = vars(options).pop("page")
     training_plan = plan(config, **vars(options))
+    if page:
+        from pipelines.planner.plan_page import write_plan_page
+
+        write_plan_page(training_plan, page)
     print(plan_json(training_plan) if output_flag == "--json" else plan_text(training_plan))
 
 

@@ -126,7 +126,7 @@ def _layer(section: _Section, recorded: RecordedPass, plans: Mapping[str, LayerP
 def _tensor_messages(
     operators: Sequence[RecordedOperator], plans: Mapping[str, LayerPlan], recorded: RecordedPass, scale: float
 ) -> Iterator[TensorMessage]:
-    """What workers that divide layers send each other: outputs of divided inputs are summed, as the vectors of an embedding are, and so are
+    """Messages of workers that divide layers: outputs of divided inputs are summed, as the vectors of an embedding are, and so are
     gradients of whole inputs of divided outputs, but for inputs that no parameter has changed."""
     with_gradient = _tensors_with_gradient(recorded)
     for operator in operators:

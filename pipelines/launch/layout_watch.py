@@ -55,7 +55,7 @@ class LayoutWatch:
     def __post_init__(self) -> None:
         self.position = self.plan.chosen
         self._steps: dict[int, MeasuredStep] = {}
-        self._left: set[int] = set()
+        self._abandoned: set[int] = set()
         self._group = _Group()
         self._advised = False
 
@@ -80,7 +80,7 @@ class LayoutWatch:
     def go_on(self, steps: int) -> Config:
         """The config of the layout in which the next group of workers goes on, now that the run is saved after so many steps."""
         assert self.change is not None
-        self._left.add(self.position)
+        self._abandoned.add(self.position)
         self.position = self.change.position
         self.say(f"saved after step {steps:,}; the run goes on with {self._describe(self.position)}")
         return self.plan.place(self.plan.candidates[self.position])
@@ -91,7 +91,7 @@ class LayoutWatch:
         expected = self.plan.candidates[self.position].step.step_seconds
         self.record({MEASURED_SECONDS: f"{measured.step_seconds:.3g}"})
         change = find_change(self.plan.candidates, self._steps, self.position, steps_left, self._group.start_seconds)
-        if change is None or self.position in self._left:
+        if change is None or self.position in self._abandoned:
             return
         takes = f"a step takes {measured.step_seconds:.3g} s, where the plan expects {expected:.3g}"
         gain = (
@@ -138,5 +138,5 @@ class _Group:
     def step(self) -> MeasuredStep:
         """The medians of the readings that count."""
         readings = self._readings[1:]
-        parts = ((each.step_seconds, each.exchange_seconds, each.data_seconds) for each in readings)
+        parts = ((reading.step_seconds, reading.exchange_seconds, reading.data_seconds) for reading in readings)
         return MeasuredStep(*map(median, zip(*parts, strict=True)))

@@ -5,5 +5,5 @@
 3. `plan`        reads what is to be planned, and lists candidates, with the best of each kind.
 4. `layout_settings` writes a layout as the lines of a config that train with it.
 5. `at_hand`     chooses the layout of a training by a plan for the devices at hand, as `train.parallel: auto` asks.
-6. `plan_text`   shows a plan in the terminal, and as plain values.
+6. `plan_text`   shows a plan in the terminal, and as plain values; `plan_page` is its page, with pictures.
 """

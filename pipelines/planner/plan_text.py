@@ -55,15 +55,20 @@ def plan_json(plan: TrainingPlan) -> str:
 
 def plan_text(plan: TrainingPlan) -> str:
     """The plan as a terminal shows it."""
-    listed = _first_of_each_hardware(plan.candidates)
-    listed += [choice.candidate for choice in plan.choices if all(choice.candidate is not candidate for candidate in listed)]
+    listed = list_candidates(plan)
     lines = [*(f"assumed   {note}" for note in plan.notes), *_table(listed, plan)]
     if len(plan.candidates) > len(listed):
         lines.append(f"{len(plan.candidates) - len(listed):,} more candidates are in what --json prints")
     for choice in plan.choices if plan.has_rows else plan.choices[:1]:
         title = f"{choice.kind}: {choice.candidate.cluster.name}. {choice.reason}"
-        lines += ["", title, *_settings_lines(choice.candidate, plan)]
+        lines += ["", title, *settings_lines(choice.candidate, plan)]
     return "\n".join(lines)
+
+
+def list_candidates(plan: TrainingPlan) -> list[PlanCandidate]:
+    """Candidates to show: the fastest of each hardware, and the best of each kind."""
+    listed = _first_of_each_hardware(plan.candidates)
+    return listed + [choice.candidate for choice in plan.choices if all(choice.candidate is not candidate for candidate in listed)]
 
 
 def _first_of_each_hardware(candidates: Sequence[PlanCandidate]) -> list[PlanCandidate]:
@@ -77,7 +82,7 @@ def _first_of_each_hardware(candidates: Sequence[PlanCandidate]) -> list[PlanCan
     return listed
 
 
-def _settings_lines(candidate: PlanCandidate, plan: TrainingPlan) -> Iterator[str]:
+def settings_lines(candidate: PlanCandidate, plan: TrainingPlan) -> Iterator[str]:
     """The lines to paste into a config."""
     settings: dict[str, Any] = layout_settings(candidate.layout, plan.config)
     if plan.has_rows and candidate.failures.interval_seconds < candidate.failures.work_seconds:

@@ -7,7 +7,7 @@
 5. `stages`       are the layers of a pipeline's workers, and how long these wait.
 6. `memory`       estimates a worker's memory, and `step_time` the seconds of a step; by `measured` passes, where there are some.
 7. `failures`     adds checkpoints, failures and restarts.
-8. `candidates`   evaluates every layout, and chooses the best of each kind.
+8. `candidates`   evaluates every layout, and chooses the best of each kind. `replanning` says whether a run should change to another.
 9. `simulation`   simulates steps and runs of many workers, with stragglers and failures, by discrete events.
 
 All of them are pure functions, beside the reading of data sheets.

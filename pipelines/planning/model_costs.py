@@ -49,7 +49,7 @@ class Activations:
 
 @dataclass(frozen=True)
 class TensorMessage:
-    """What the workers of a tensor group send each other once in a layer."""
+    """A tensor that the workers of a tensor group sum or gather once in a layer."""
 
     direction: Literal["forward", "backward"]
     bytes_per_row: float

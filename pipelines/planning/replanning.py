@@ -46,7 +46,7 @@ def estimate_seconds(candidate: PlanCandidate, planned: PlanCandidate, measured:
     busy = computing + exchange
     if measured.data_seconds <= 0:
         return busy
-    rows, planned_rows = (each.layout.global_batch / each.layout.readers for each in (candidate, planned))
+    rows, planned_rows = (layout.global_batch / layout.readers for layout in (candidate.layout, planned.layout))
     return max(busy, measured.step_seconds * rows / planned_rows)
 
 

@@ -34,10 +34,10 @@ def mistaken_plan(config: Config, first_workers: int, replans: bool) -> LayoutPl
     candidates: list[PlanCandidate] = [plan.candidates[0] for plan in plans]
     parts = ("matmul_seconds", "elementwise_seconds", "optimizer_seconds", "communication_seconds")
     scaled = [
-        each
-        if each.layout.workers == first_workers
-        else replace(each, step=replace(each.step, **{part: 1e-9 * getattr(each.step, part) for part in parts}))
-        for each in candidates
+        candidate
+        if candidate.layout.workers == first_workers
+        else replace(candidate, step=replace(candidate.step, **{part: 1e-9 * getattr(candidate.step, part) for part in parts}))
+        for candidate in candidates
     ]
     return LayoutPlan(scaled, counts.index(first_workers), plans[0].place, replans)
 

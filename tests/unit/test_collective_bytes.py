@@ -75,7 +75,7 @@ def layer_norms(folder: Path) -> Config:
     return training(folder, rows=4 * ROWS, task={"hidden": [96, 64, 48], "dropout": 0.1, "batch_norm": True}, global_batch=ROWS)
 
 
-def counted_bytes(config: Config, workers: int, strategy: Mapping[str, Any], accumulation: int) -> Counter[str]:
+def bytes_of_step(config: Config, workers: int, strategy: Mapping[str, Any], accumulation: int) -> Counter[str]:
     """The bytes of a second step: what the first one prepares is sent only once."""
     values = config.train.model_dump(mode="json", exclude_unset=True)
     train = Train.model_validate({**values, "workers": workers, "strategy": strategy, "grad_accum_steps": accumulation, "shards": 4})
@@ -94,7 +94,7 @@ def counted_bytes(config: Config, workers: int, strategy: Mapping[str, Any], acc
     return counted.bytes
 
 
-def planned_bytes(config: Config, layout: ParallelLayout, monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
+def bytes_of_plan(config: Config, layout: ParallelLayout, monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
     """The bytes of each kind of a plan: its seconds where a byte of this kind takes one, and nothing is hidden behind computing."""
     model = config_costs(config, open_dataset(config))
     monkeypatch.setattr(step_time, "_seconds_lost", lambda machine, phases, units: sum(phase.count * phase.traffic for phase in phases))
@@ -103,9 +103,7 @@ def planned_bytes(config: Config, layout: ParallelLayout, monkeypatch: pytest.Mo
     for kind in names:
         for other, name in names.items():
             counts = other == kind
-            monkeypatch.setattr(
-                step_time, name, lambda size, members, links, counts=counts: size if counts and members.size > 1 else 0.0
-            )
+            monkeypatch.setattr(step_time, name, lambda size, members, links, counts=counts: size if counts and members.size > 1 else 0.0)
         planned[kind] = estimate_step(model, read_hardware("h100"), layout).communication_seconds
     return planned
 
@@ -139,8 +137,8 @@ def test_a_perceptron_is_divided_over_workers_that_send_what_is_planned(
 def check_bytes(
     config: Config, workers: int, strategy: Mapping[str, Any], layout: ParallelLayout, accumulation: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    counted = counted_bytes(config, workers, strategy, accumulation)
+    counted = bytes_of_step(config, workers, strategy, accumulation)
     layout = replace(layout, microbatch=ROWS // layout.readers // accumulation, accumulation=accumulation, precision="fp32")
-    planned = planned_bytes(config, layout, monkeypatch)
+    planned = bytes_of_plan(config, layout, monkeypatch)
     for kind in KINDS.values():
         assert planned[kind] == pytest.approx(counted[kind], rel=0.05, abs=SMALLEST), kind

@@ -15,7 +15,10 @@ from pipelines.costs.config_costs import config_costs
 from pipelines.errors import ConfigError
 from pipelines.planner.layout_settings import layout_settings
 from pipelines.planner.plan import PlanRequest, TrainingPlan, make_plan
+from pipelines.planner.plan_page import plan_page, write_plan_page
 from pipelines.planning.layouts import ParallelLayout
+from pipelines.report.figures.canvas import UndefinedError
+from pipelines.report.figures.plans import CostPoint, PartBar, cost_points, part_bars
 from pipelines.strategies.sharded.parameter_shards import skeleton
 from pipelines.strategies.sharded.settings import Settings as Sharded
 from pipelines.strategies.sharded.sharded import check_spread
@@ -166,3 +169,36 @@ def test_a_plan_without_a_model_is_refused() -> None:
 def test_a_config_without_gradients_is_refused() -> None:
     with pytest.raises(ConfigError, match="no parameters that gradients train"):
         config_costs(load("conf/adult_trees.yaml"))
+
+
+def test_a_plan_is_a_page_with_its_pictures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "plan.html"
+    COMMANDS["plan"]("plan", ["conf/gpt_10m.yaml", "--hardware", "h100x8,a100x8", "--rows", "1e7", "--page", str(path), "--json"])
+    best = json.loads(capsys.readouterr().out)[0]
+    page = path.read_text()
+    assert page.count("<svg") + page.count("image/svg+xml") >= 3 and "There is no figure" not in page
+    assert "fastest: " in page and f"workers: {best['workers']}" in page and best["layout"] in page
+    assert "http://" not in page.replace("http://www.w3.org", ""), "it needs no network"
+
+
+def test_a_page_without_hours_says_what_is_known(tmp_path: Path) -> None:
+    plan = make_plan(PlanRequest("h100x8", model="llama3-8b"))
+    page = plan_page(plan)
+    assert "Hours and costs" not in page and "expected hours" not in page and "how many rows are trained on is unknown" in page
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(ConfigError, match=r"page .*/folder cannot be written: Is a directory; name another file"):
+        write_plan_page(plan, tmp_path / "folder")
+    write_plan_page(plan, tmp_path / "plan.html")
+    assert (tmp_path / "plan.html").read_text() == page
+
+
+def test_the_figures_of_a_plan_are_functions_of_their_values() -> None:
+    bars = [PartBar("one", {"a": 1.0, "b": 0.0, "c": 2.0}, 4.0), PartBar("$two$", {"a": 0.5, "b": 0.0, "c": 0.0})]
+    svg = part_bars(bars, "seconds").decode()
+    assert part_bars(bars, "seconds").decode() == svg and ">c<" in svg and ">b<" not in svg, "a part that no bar has is not named"
+    with pytest.raises(UndefinedError, match="there is no candidate"):
+        part_bars([], "seconds")
+    points = [CostPoint("h100x8", 2.0, 40.0, "fastest"), CostPoint("l4x8", 9.0, 20.0, "cheapest"), CostPoint("l4x8", 9.5, 0.0)]
+    assert "fastest" in cost_points(points, "cost").decode()
+    with pytest.raises(UndefinedError, match="hours or costs are unknown"):
+        cost_points(points[2:], "cost")

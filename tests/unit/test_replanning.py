@@ -106,8 +106,8 @@ class Run:
         self.watch.poll()
 
     def take(self, seconds: list[float], exchange: float, first: int = 10) -> None:
-        for step, each in zip(accumulate([first] + [10] * len(seconds)), seconds, strict=False):
-            self.write(step, each, exchange)
+        for step, reading in zip(accumulate([first] + [10] * len(seconds)), seconds, strict=False):
+            self.write(step, reading, exchange)
 
 
 def test_a_run_is_asked_to_save_and_goes_on_in_the_other_layout(tmp_path: Path) -> None:

@@ -50,6 +50,8 @@ class Canvas:
     """The figure, once it is drawn."""
     margin: float = 0.17
     """Share of the width that is for the labels of the first axes."""
+    top: float = 0.92
+    """Where the axes end, as a share of the height."""
 
 
 @contextmanager
@@ -60,7 +62,7 @@ def drawing(columns: int = 1, rows: int = 1, inches: tuple[float, float] = INCHE
         FigureCanvasSVG(figure)
         canvas = Canvas(figure, list(figure.subplots(rows, columns, squeeze=False).flat))
         yield canvas
-        figure.subplots_adjust(left=canvas.margin / columns, right=0.97, top=0.92, bottom=0.2 / rows, wspace=0.2, hspace=0.35)
+        figure.subplots_adjust(left=canvas.margin / columns, right=0.97, top=canvas.top, bottom=0.2 / rows, wspace=0.2, hspace=0.35)
         buffer = io.BytesIO()
         figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
         canvas.svg = buffer.getvalue()
