@@ -378,11 +378,11 @@ def list_layouts(program: str, arguments: list[str]) -> None:
 
     page = vars(options).pop("page")
     training_plan = plan(config, **vars(options))
+    print(plan_json(training_plan) if output_flag == "--json" else plan_text(training_plan))
     if page:
         from pipelines.planner.plan_page import write_plan_page
 
         write_plan_page(training_plan, page)
-    print(plan_json(training_plan) if output_flag == "--json" else plan_text(training_plan))
 
 
 def doctor(program: str, arguments: list[str]) -> None:

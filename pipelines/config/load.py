@@ -32,7 +32,7 @@ from pipelines.errors import ConfigError
 
 log = logging.getLogger(__name__)
 
-SHORT_SECTIONS = ("task", "train.balance", "train.strategy.compression", "task.number_embedding", "tune.scheduler")
+SHORT_SECTIONS = ("task", "train.parallel", "train.balance", "train.strategy.compression", "task.number_embedding", "tune.scheduler")
 """Sections that a file may give by the name of their kind alone, so that a flag for a setting in them finds a text."""
 
 

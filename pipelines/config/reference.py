@@ -18,7 +18,7 @@ from pipelines.config.tasks.base import TaskSettings
 from pipelines.config.tasks.functions import FunctionSettings
 from pipelines.config.tasks.task import TASKS
 from pipelines.config.tracking import Tracking
-from pipelines.config.train.base import BalanceSettings, Checkpoint, Lora
+from pipelines.config.train.base import BalanceSettings, Checkpoint, Lora, ParallelSettings
 from pipelines.config.train.init_from import InitFrom
 from pipelines.config.train.strategy import STRATEGIES, StrategySettings
 from pipelines.config.train.train import Train
@@ -71,6 +71,7 @@ def _sections() -> list[str]:
         "`dataset.split`, by folds over time": ByTimeFold,
         "`train`": Train,
         "`train.checkpoint`": Checkpoint,
+        "`train.parallel`": ParallelSettings,
         "`train.balance`": BalanceSettings,
         "`train.init_from`": InitFrom,
         "`train.lora`": Lora,

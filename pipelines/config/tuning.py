@@ -81,6 +81,12 @@ def _check_budget(value: str | int | None) -> str | int | None:
     return value
 
 
+def _check_combine(value: int) -> int:
+    if value == 1:
+        raise ValueError("is 1, and an average is of two models or more; give it 2 or more, or 0 for none")
+    return value
+
+
 def budget_seconds(budget: str | int | None) -> float | None:
     """The seconds of a budget that is a time; None for one of epochs, or for none."""
     return duration_seconds(budget) if isinstance(budget, str) else None
@@ -107,5 +113,11 @@ class Tune(Section):
     parallel: PositiveInt = 4
     """Most trials under way at once. What is tried next follows from all results but those of the last `parallel` - 1 pieces of work, so
     that it does not depend on which is done first; another number makes another search."""
+    workers: PositiveInt | None = None
+    """Workers of each trial, and of the trainings at the end; by default `train.workers`. With one, trials run side by side, in processes
+    that are used again."""
+    combine: Annotated[int, Field(ge=0), AfterValidator(_check_combine)] = 0
+    """Best trials whose models are averaged at the end, with those of the fresh seeds: all are trained to the end, and the validation split
+    decides which count, and how much. 0 for no such model."""
     final_seeds: Annotated[int, Field(ge=0)] = 3
     """Fresh seeds with which the winner is trained at the end, for figures that the search has not chosen; 0 for none."""

@@ -43,7 +43,8 @@ def model_costs(name: str, counted: CountedPass) -> ModelCosts:
     divisible, blocks = task.divisible_tokens(model), task.blocks(model)
     scale = _COST_BYTES / _FP32_BYTES / recorded.rows
     parameters = _parameters_by_block(model, recorded, blocks)
-    layers = [_layer(section, recorded, plans, parameters.get(section.number, 0), scale) for section in _sections(recorded)]
+    reached = _tensors_with_gradient(recorded)
+    layers = [_layer(section, recorded, plans, parameters.get(section.number, 0), scale, reached) for section in _sections(recorded)]
     return ModelCosts(
         name,
         tuple(_merge_equal(layers)),
@@ -91,7 +92,9 @@ def _parameters_by_block(model: nn.Module, recorded: RecordedPass, blocks: Seque
     return counts
 
 
-def _layer(section: _Section, recorded: RecordedPass, plans: Mapping[str, LayerPlan], parameters: int, scale: float) -> Layer:
+def _layer(
+    section: _Section, recorded: RecordedPass, plans: Mapping[str, LayerPlan], parameters: int, scale: float, with_gradient: Container[int]
+) -> Layer:
     operators = [operator for operator in recorded.operators if operator.block == section.number and operator.kind != "view"]
     products = [operator for operator in operators if operator.kind == "product"]
     attention = [operator for operator in operators if operator.kind == "attention"]
@@ -117,18 +120,17 @@ def _layer(section: _Section, recorded: RecordedPass, plans: Mapping[str, LayerP
         working_bytes=scale * max((_traffic(operator, recorded.parameters) for operator in operators), default=0.0),
         fused_working_bytes=scale * max((_traffic(operator, recorded.parameters) for operator in products), default=0.0),
         output_bytes=scale * recorded.block_outputs.get(section.number, 0.0),
-        tensor_messages=tuple(_tensor_messages(operators, plans, recorded, scale)),
+        tensor_messages=tuple(_tensor_messages(operators, plans, with_gradient, scale)),
         kernels=len(operators),
         fused_kernels=len(products) + len(attention) + len(regions),
     )
 
 
 def _tensor_messages(
-    operators: Sequence[RecordedOperator], plans: Mapping[str, LayerPlan], recorded: RecordedPass, scale: float
+    operators: Sequence[RecordedOperator], plans: Mapping[str, LayerPlan], with_gradient: Container[int], scale: float
 ) -> Iterator[TensorMessage]:
     """Messages of workers that divide layers: outputs of divided inputs are summed, as the vectors of an embedding are, and so are
     gradients of whole inputs of divided outputs, but for inputs that no parameter has changed."""
-    with_gradient = _tensors_with_gradient(recorded)
     for operator in operators:
         by = plans[operator.module].by if operator.module in plans else "whole"
         outputs = scale * sum(operator.outputs.values())
@@ -143,11 +145,11 @@ def _tensor_messages(
 
 def _tensors_with_gradient(recorded: RecordedPass) -> set[int]:
     """Tensors that were computed with parameters, directly or by others."""
-    computed = set[int]()
+    reached = set(recorded.parameters)
     for operator in recorded.operators:
-        if not (recorded.parameters | computed).isdisjoint(operator.inputs):
-            computed |= operator.outputs.keys() - recorded.parameters
-    return computed
+        if not reached.isdisjoint(operator.inputs):
+            reached.update(operator.outputs)
+    return reached - recorded.parameters
 
 
 def _matmul(operator: RecordedOperator, plans: Mapping[str, LayerPlan], rows: int) -> Matmul:

@@ -10,6 +10,7 @@ from pipelines.config.tuning import Dimension, Tune
 from pipelines.errors import ConfigError
 from pipelines.init.draft import Draft, Request, plain_values
 
+_COMBINED_TRIALS = 4
 _REASON = "what `lockstep tune` varies; its first trial has the settings above"
 
 
@@ -30,6 +31,8 @@ def add_search(draft: Draft, request: Request) -> Draft:
         return draft
     values = {name: dimension.model_dump(mode="json", by_alias=True, exclude_none=True) for name, dimension in space.items()}
     section: dict[str, Any] = {"space": values, **({} if request.budget is None else {"budget": request.budget})}
+    section |= {"workers": 1} if config.train.max_workers > 1 else {}
+    section |= {"combine": _COMBINED_TRIALS} if config.task.has_average else {}
     return replace(draft, sections={**draft.sections, "tune": section}, comments={**draft.comments, ("tune",): _REASON})
 
 

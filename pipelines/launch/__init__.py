@@ -8,7 +8,7 @@
 3. `ray_trainer`    configures Ray Train, which restarts the workers from the last checkpoint after one has died, and whose controller runs
                     in the driver if the Ray is our own; `worker_failures` tells which have died.
    `training_watch` forwards interrupts, goes on without machines that are slow or taken away, explains what ended the training.
-                    `layout_watch` compares steps with a plan, and has the run go on in a better layout.
+                    `layout_watch` compares steps with a `layout_plan`, and has the run go on in a better layout.
                     `training_progress` prints progress and results.
 4. `assignment`     is what the driver gives to every worker, and what Ray Train calls there. `worker` builds what the loop of `train`
                     needs, and runs it. `reports` are the loop's callbacks, to Ray, MLflow, Prometheus and the driver.

@@ -4,11 +4,10 @@ A fold whose training is finished is not trained again: the same command goes on
 """
 
 from dataclasses import dataclass
-from functools import partial
 
 from pipelines import tracking
 from pipelines.config import Config
-from pipelines.data.versions.folds import select_fold, training_rows
+from pipelines.data.versions.folds import fold_config, select_fold, smallest_training
 from pipelines.data.versions.versions import open_version
 from pipelines.launch.checks import check_training
 from pipelines.launch.cluster import cluster, job_tags
@@ -47,7 +46,7 @@ def train_folds(config: Config) -> CrossValidation:
     config = fill_in_origins(config, version)
     folds = version.manifest.folds
     assert folds is not None, "the config has folds, which is part of the identity of a version"
-    smallest = min(range(1, folds.trainings + 1), key=partial(training_rows, folds))
+    smallest = smallest_training(folds)
     check_training(fold_config(config, smallest), select_fold(version, smallest))
     progress = TrainingProgress()
     with cluster(config.train) as output, tracking.tracked_run(lambda: open_cross_validation(config, version, job_tags())) as run:
@@ -69,7 +68,3 @@ def train_folds(config: Config) -> CrossValidation:
     lines.append(f"run {run.run_id} of experiment {config.experiment} in {config.tracking.uri}")
     progress.say("\n".join(lines), "result", run_id=run.run_id, metrics=results.metrics, folds=results.fold_metrics)
     return results
-
-
-def fold_config(config: Config, fold: int) -> Config:
-    return config.model_copy(update={"train": config.train.model_copy(update={"fold": fold})})

@@ -19,7 +19,7 @@ from pipelines.errors import LockstepError, NonFiniteError, TrackingError, Train
 from pipelines.launch.checks import check_training
 from pipelines.launch.cluster import RayOutput, cluster, job_tags, uses_gpus, warn_of_missing_cpus
 from pipelines.launch.initial_weights import InitialWeights, fill_in_origins, has_initial_weights, initial_weights, write_initial_weights
-from pipelines.launch.layout_watch import LayoutPlan
+from pipelines.launch.layout_plan import LayoutPlan
 from pipelines.launch.training_progress import TrainingProgress, metric_fields, result_line, result_summary
 from pipelines.launch.training_watch import forget_messages, train_in_groups
 from pipelines.monitor.profile import PROFILE

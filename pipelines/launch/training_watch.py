@@ -24,7 +24,8 @@ from pipelines.data.versions.versions import Version
 from pipelines.errors import LockstepError, TrainingError
 from pipelines.launch.assignment import work
 from pipelines.launch.cluster import Machines, host_names, release
-from pipelines.launch.layout_watch import LayoutPlan, LayoutWatch
+from pipelines.launch.layout_plan import LayoutPlan
+from pipelines.launch.layout_watch import LayoutWatch
 from pipelines.launch.ray_trainer import Trainer, create_trainer
 from pipelines.launch.training_progress import TrainingProgress
 from pipelines.monitor.worker_heartbeat import HEARTBEATS, HUNG
@@ -59,13 +60,17 @@ def train_in_groups(
     progress.record_death = partial(run.add_line, "deaths")
     layouts = LayoutWatch(plan, directory, progress.say, run.tag) if plan else None
     while True:
+        config = layouts.begin_group(config) if layouts else config
         trainer = create_trainer(work, config, version, run.run_id, directory, left_out=left_out, **worker_arguments)
         worker_monitor, preemption = WorkerMonitor(directory, progress.say, run.tag), Preemption(directory, progress.say)
-        polls = [worker_monitor.poll, preemption.poll]
-        if layouts:
-            layouts.begin_group()
-            polls.append(layouts.poll)
-        trained = watch(trainer, directory, progress, lambda: run.set_status("KILLED"), *polls)
+        polls = [worker_monitor.poll, preemption.poll, *([layouts.poll] if layouts and not left_out else [])]
+        try:
+            trained = watch(trainer, directory, progress, lambda: run.set_status("KILLED"), *polls)
+        except TrainingError as error:
+            if layouts and layouts.moves_back(error):
+                forget_messages(directory)
+                continue
+            raise
         leaving = () if trained["finished"] else (*trained["left_out"], *preemption.nodes)
         if leaving:
             left_out += leaving
@@ -74,7 +79,7 @@ def train_in_groups(
             progress.say(f"saved after step {trained['steps']:,}; the run goes on without {host_list}, {why}")
             run.tag({"machines.left_out": host_list})
         elif layouts and layouts.change and not trained["finished"]:
-            config = layouts.go_on(trained["steps"])
+            layouts.move(trained["steps"])
         else:
             return trained
         forget_messages(directory)

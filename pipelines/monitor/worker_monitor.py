@@ -236,14 +236,19 @@ class WorkerMonitor:
     def _tell(self, lines: list[str], name: str, text: str) -> None:
         for line in lines:
             self._say(line)
+        tag_in_background(self._tag, {name: text})
 
-        def tag() -> None:
-            try:
-                self._tag({name: text})
-            except LockstepError as error:
-                log.warning("the run has no tag %s: %s", name, error)
 
-        Thread(target=tag, name="tag", daemon=True).start()  # MLflow may take minutes not to answer
+def tag_in_background(tag: Callable[[dict[str, str]], None], tags: Mapping[str, str]) -> None:
+    """Call `tag` in a thread, since MLflow may take minutes not to answer. A failure is logged: the run goes on without these tags."""
+
+    def tag_and_log() -> None:
+        try:
+            tag(dict(tags))
+        except LockstepError as error:
+            log.warning("the run has no tag %s: %s", ", ".join(tags), error)
+
+    Thread(target=tag_and_log, name="tag", daemon=True).start()
 
 
 def read_beats(directory: RunDirectory) -> dict[int, WorkerBeat]:

@@ -13,11 +13,11 @@ import torch
 
 from pipelines.config import Config, home
 from pipelines.config.train.train import Train
-from pipelines.data.versions.folds import select_fold, training_rows
+from pipelines.data.versions.folds import fold_config, select_fold, smallest_training
 from pipelines.data.versions.versions import Version, open_version
 from pipelines.errors import ConfigError
 from pipelines.launch.cluster import cluster
-from pipelines.launch.layout_watch import LayoutPlan
+from pipelines.launch.layout_plan import LayoutPlan
 from pipelines.planner.calibration import HERE
 from pipelines.planner.plan import PlanRequest, make_plan
 from pipelines.planning.candidates import PlanCandidate
@@ -50,7 +50,9 @@ def choose_layout(config: Config, version: Version) -> LayoutPlan:
         f"layout {best.layout.describe()} on {best.cluster.name}: {best.step.step_seconds:.3g} s a step expected, "
         f"{best.step.memory_gib:.2g} GiB of a worker: the fastest of {len(candidates)}"
     )
-    return LayoutPlan(candidates, 0, partial(_place, config), config.train.parallel.replan)
+    if config.train.parallel.replan and len(candidates) == 1:
+        Progress().say("train.parallel.replan has nothing to change to: the config leaves one layout on these devices")
+    return LayoutPlan(candidates, partial(_place, config), config.train.parallel.replan)
 
 
 def choose_layout_of_folds(config: Config) -> Config:
@@ -61,10 +63,9 @@ def choose_layout_of_folds(config: Config) -> Config:
     version = open_version(config.dataset.path, config.data_identity)
     folds = version.manifest.folds
     assert folds is not None, "the config has folds, which is part of the identity of a version"
-    smallest = min(range(1, folds.trainings + 1), key=partial(training_rows, folds))
-    one_fold = config.model_copy(update={"train": config.train.model_copy(update={"fold": smallest})})
-    chosen = choose_layout(one_fold, select_fold(version, smallest)).config
-    return chosen.model_copy(update={"train": chosen.train.model_copy(update={"fold": None})})
+    fold = smallest_training(folds)
+    chosen = choose_layout(fold_config(config, fold), select_fold(version, fold)).config
+    return fold_config(chosen, None)
 
 
 def find_devices(settings: Train) -> tuple[str, int]:

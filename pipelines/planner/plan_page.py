@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pipelines.errors import ConfigError
 from pipelines.planner.plan import TrainingPlan
-from pipelines.planner.plan_text import list_candidates, settings_lines
+from pipelines.planner.plan_text import best_kinds, list_candidates, settings_lines
 from pipelines.planning.candidates import PlanCandidate
 from pipelines.planning.memory import usable_bytes
 from pipelines.report.figures.canvas import UndefinedError
@@ -94,11 +94,8 @@ def _memory_bar(candidate: PlanCandidate) -> PartBar:
 
 
 def _costs(plan: TrainingPlan) -> Figure:
-    kinds: dict[int, list[str]] = {}
-    for choice in plan.choices:
-        kinds.setdefault(id(choice.candidate), []).append(choice.kind)
     points = [
-        CostPoint(candidate.cluster.name, candidate.expected_hours, candidate.cost, ", ".join(kinds.get(id(candidate), [])))
+        CostPoint(candidate.cluster.name, candidate.expected_hours, candidate.cost, ", ".join(best_kinds(candidate, plan)))
         for candidate in plan.candidates
     ]
     return _figure(lambda: cost_points(points, "cost"), "Each point is a layout, with the hours and the cost that failures add.")

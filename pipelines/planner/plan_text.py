@@ -45,12 +45,14 @@ def candidate_values(candidate: PlanCandidate, plan: TrainingPlan) -> dict[str, 
 
 def plan_json(plan: TrainingPlan) -> str:
     """All candidates as a JSON list, the fastest first; those that are the best of a kind say so."""
-    kinds: dict[int, list[str]] = {}
-    for choice in plan.choices:
-        kinds.setdefault(id(choice.candidate), []).append(choice.kind)
     return json.dumps(
-        [{**candidate_values(candidate, plan), "best": kinds.get(id(candidate), [])} for candidate in plan.candidates], indent=1
+        [{**candidate_values(candidate, plan), "best": best_kinds(candidate, plan)} for candidate in plan.candidates], indent=1
     )
+
+
+def best_kinds(candidate: PlanCandidate, plan: TrainingPlan) -> list[str]:
+    """The kinds of which a candidate is the best."""
+    return [choice.kind for choice in plan.choices if choice.candidate is candidate]
 
 
 def plan_text(plan: TrainingPlan) -> str:

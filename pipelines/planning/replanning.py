@@ -11,6 +11,8 @@ from pipelines.planning.candidates import PlanCandidate
 
 LEAST_GAIN = 0.15
 """The share of a step that another layout must save: about the median error of a plan."""
+LEAST_WAIT = 0.05
+"""The share of a step from which waiting for rows counts: each step waits for some microseconds."""
 
 
 @dataclass(frozen=True)
@@ -18,14 +20,14 @@ class MeasuredStep:
     """Seconds of a step in a layout, means over its workers."""
 
     step_seconds: float
-    exchange_seconds: float = 0.0
-    """Of them, those in which workers wait for each other's gradients."""
+    exchange_seconds: float | None = None
+    """Of them, those in which workers wait for each other's gradients; None if the strategy's computing contains them."""
     data_seconds: float = 0.0
     """Of them, those in which workers wait for rows."""
 
     @property
-    def computing_seconds(self) -> float:
-        return max(0.0, self.step_seconds - self.exchange_seconds - self.data_seconds)
+    def busy_seconds(self) -> float:
+        return max(0.0, self.step_seconds - self.data_seconds)
 
 
 @dataclass(frozen=True)
@@ -41,10 +43,13 @@ class LayoutChange:
 def estimate_seconds(candidate: PlanCandidate, planned: PlanCandidate, measured: MeasuredStep) -> float:
     """Seconds of a step of `candidate`, after steps of the `planned` one were measured: computing and exchanges take as much longer than
     planned in both. Where rows were waited for, each worker that reads goes on at that rate."""
-    computing = _computing(candidate) * _ratio(measured.computing_seconds, _computing(planned))
-    exchange = candidate.step.communication_seconds * _ratio(measured.exchange_seconds, planned.step.communication_seconds)
-    busy = computing + exchange
-    if measured.data_seconds <= 0:
+    exchange = measured.exchange_seconds
+    if exchange is None:
+        busy = _busy(candidate) * _ratio(measured.busy_seconds, _busy(planned))
+    else:
+        busy = _computing(candidate) * _ratio(measured.busy_seconds - exchange, _computing(planned))
+        busy += candidate.step.communication_seconds * _ratio(exchange, planned.step.communication_seconds)
+    if measured.data_seconds < LEAST_WAIT * measured.step_seconds:
         return busy
     rows, planned_rows = (layout.global_batch / layout.readers for layout in (candidate.layout, planned.layout))
     return max(busy, measured.step_seconds * rows / planned_rows)
@@ -67,9 +72,12 @@ def find_change(
     return LayoutChange(best, expected[best], saved)
 
 
+def _busy(candidate: PlanCandidate) -> float:
+    return candidate.step.step_seconds - candidate.step.data_seconds
+
+
 def _computing(candidate: PlanCandidate) -> float:
-    step = candidate.step
-    return step.step_seconds - step.communication_seconds - step.data_seconds
+    return _busy(candidate) - candidate.step.communication_seconds
 
 
 def _ratio(measured: float, planned: float) -> float:

@@ -88,6 +88,9 @@ def _headline(files: SearchFiles) -> Facts:
         for split in ("validation", "test")
         if fresh[split]
     ]
+    if combined := files.search.get("combined"):
+        split = "test" if combined["test"] is not None else "validation"
+        tiles += [(f"{split} {metric} of the average of {len(combined['of'])} models", combined[split])]
     return [*tiles, ("epochs saved of the full grid", percentage(files.search["saved_share"]))]
 
 
@@ -130,6 +133,12 @@ def _winner_facts(run: History, files: SearchFiles) -> Facts:
         gap = f"{fresh['optimism']:.2g}".replace("-", "−")
         facts += [
             ("optimism", f"the search's own {readable(best.score)} is better than the mean of fresh seeds by {gap}: it is the best of many")
+        ]
+    if combined := search.get("combined"):
+        facts += [
+            ("average of models, chosen by validation", Code(combined["model"])),
+            ("its training", Code(combined["run_id"])),
+            (f"its {metric} on validation, on test", f"{readable(combined['validation'])}, {readable(combined['test'])}"),
         ]
     return [*facts, ("trainings with fresh seeds", ", ".join(run_id[:12] for run_id in fresh["run_ids"]) or "none")]
 

@@ -93,7 +93,7 @@ def open_search(config: Config, version: Version, tags: Mapping[str, str]) -> Se
 
 
 def _search_identity(config: Config, version: Version) -> str:
-    settings = json.dumps(config.tune.model_dump(mode="json", by_alias=True), sort_keys=True)
+    settings = json.dumps(config.tune.model_dump(mode="json", by_alias=True, exclude={"workers"}), sort_keys=True)
     return f"{training_identity(config, version)}-{sha256(settings.encode()).hexdigest()[:16]}"
 
 

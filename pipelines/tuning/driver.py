@@ -12,6 +12,7 @@ from typing import Any
 
 from pipelines import tracking
 from pipelines.config import Config
+from pipelines.config.load import parse
 from pipelines.config.tuning import budget_seconds
 from pipelines.data.versions.folds import open_fold
 from pipelines.data.versions.versions import Version
@@ -25,6 +26,7 @@ from pipelines.tracking.parent_run import PARENT
 from pipelines.tracking.search_files import TrialResult
 from pipelines.tracking.search_run import TRIAL, EpochCurve, SearchRun, open_search, read_curve
 from pipelines.train.checkpoint.run_directory import STOP, RunDirectory
+from pipelines.tuning.combination import best_trials, check_combination
 from pipelines.tuning.final_trainings import FINAL, FinalTrainings
 from pipelines.tuning.placement import Answer, TrialTask, run_tasks, trains_in_process, trial_places
 from pipelines.tuning.proposals import proposer
@@ -61,6 +63,8 @@ def run_search(config: Config, origin: str = "", output: str = "", ray_output: R
     call goes on. Raises ConfigError before anything starts, what `train` does, and LockstepError with the first error if all trials fail.
     """
     check_search(config, origin)
+    check_combination(config)
+    config = place_trials(config)
     path = winner_path(origin, output) if origin else None
     version = open_fold(config)
     check_training(config, version)
@@ -83,9 +87,22 @@ def run_search(config: Config, origin: str = "", output: str = "", ray_output: R
             log_result(run, result, config.tune.space)
     lines = describe_search(result)
     lines += [f"written   {path}"] if path else []
+    lines += [f"combined  {result.combined.model}"] if result.combined else []
     lines.append(f"run {run.run_id} of experiment {config.experiment} in {config.tracking.uri}\nmodel {result.model}")
     progress.say("\n".join(lines), "result", **result.values(), params=result.best.params, score=result.best.score)
     return result
+
+
+def place_trials(config: Config) -> Config:
+    """The config whose trainings have as many workers as `tune.workers` gives each trial. Raises ConfigError if its strategy cannot."""
+    if config.tune.workers is None:
+        return config
+    values = config.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    values["train"] = {**values.get("train", {}), "workers": config.tune.workers}
+    try:
+        return parse(values, config.name, recorded=True)  # a setting that has no effect on so many workers does no harm
+    except ConfigError as error:
+        raise ConfigError(f"tune.workers is {config.tune.workers}, and {error}; remove it for train.workers, or give another") from error
 
 
 def choose_metric(config: Config, version: Version) -> tuple[str, Any]:
@@ -122,8 +139,9 @@ class SearchState:
             task = self._next_job_task()
             if task is not DONE or len(self._scores) < len(self.jobs):
                 return WAIT if task is DONE else task
-            winner, seeds = self.winner(), self.config.tune.final_seeds
-            self._final = FinalTrainings(winner, self.trial_config(winner.params), self.version, seeds, self.run.run_id)
+            trials = [(trial, self.trial_config(trial.params)) for trial in self._last_trials()]
+            settings = self.config.tune
+            self._final = FinalTrainings(trials, self.version, settings.final_seeds, self.run.run_id, settings.combine > 0)
         return self._final.next_task()
 
     def take(self, key: tuple[str, int], answer: Answer) -> None:
@@ -216,6 +234,12 @@ class SearchState:
             raise LockstepError(f"all {len({job.trial for job in self.jobs})} trials of the search have failed; the first: {first}")
         return self._trial_result(best.number)
 
+    def _last_trials(self) -> list[TrialResult]:
+        """The trials to train to the end: the winner, and those that are combined with it."""
+        winner, others = self.winner(), max(0, self.config.tune.combine - 1)
+        trials = [self._trial_result(number) for number in sorted({job.trial for job in self.jobs} - {winner.number})]
+        return [winner, *best_trials([trial for trial in trials if trial.run_id != winner.run_id], self.plan.direction, others)]
+
     def result(self, output: str) -> SearchResult:
         """The result of the search, once all answers are taken."""
         assert self._final is not None, "the winner was trained last"
@@ -236,6 +260,7 @@ class SearchState:
             output=output,
             fresh=self._final.fresh(self.metric, self.plan.direction),
             begins_with_config=self.plan.first is not None,
+            combined=self._final.combined(self.metric),
         )
 
     def _trial_result(self, number: int) -> TrialResult:

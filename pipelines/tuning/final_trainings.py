@@ -1,7 +1,9 @@
-"""The last trainings of a search: its winner to the end, and with fresh seeds, for figures that the search has not chosen."""
+"""The last trainings of a search: its winner to the end, and with fresh seeds, for figures that the search has not chosen; then the next
+best trials to the end, and the model that averages all of these."""
 
 import json
-from collections.abc import Mapping
+import logging
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from pipelines import tracking
@@ -11,42 +13,57 @@ from pipelines.errors import LockstepError
 from pipelines.tracking.parent_run import PARENT
 from pipelines.tracking.search_files import TrialResult
 from pipelines.tracking.search_run import TRIAL
+from pipelines.tuning.combination import CombinedModel, combination_config, combined_model
 from pipelines.tuning.placement import Answer, TrialTask
-from pipelines.tuning.search import DONE, NoJob
+from pipelines.tuning.search import DONE, WAIT, NoJob
 from pipelines.tuning.search_result import FreshSeeds, fresh_seeds
+
+log = logging.getLogger(__name__)
 
 FINAL = "final"
 """Kind of these tasks, in their keys."""
-SEED = "seed"
-"""Tag of a training of the winner with a fresh seed."""
+SEED, COMBINED = "seed", "combined"
+"""Tags of a training of the winner with a fresh seed, and of the model that averages others."""
 
 
 class FinalTrainings:
-    """The winner's training to the end, and trainings of its settings with so many fresh seeds, all of which a run of MLflow holds."""
+    """Trainings of trials to the end, the first of which is the winner, and of the winner's settings with so many fresh seeds, all of which
+    a run of MLflow holds. With `combines`, a model that averages all of them comes last."""
 
-    def __init__(self, winner: TrialResult, config: Config, version: Version, seeds: int, parent: str) -> None:
-        self.winner, self._parent = winner, parent
-        self._configs = [config, *(_replace_seed(config, config.train.seed + place) for place in range(1, seeds + 1))]
+    def __init__(self, trials: Sequence[tuple[TrialResult, Config]], version: Version, seeds: int, parent: str, combines: bool) -> None:
+        (self.winner, config), *others = trials
+        self._version, self._parent, self._seeds = version, parent, seeds
+        fresh = [_replace_seed(config, config.train.seed + place) for place in range(1, seeds + 1)]
+        self._configs = [config, *fresh, *(other for _, other in others)]
+        self._roles = [{TRIAL: str(self.winner.number)}, *({SEED: str(other.train.seed)} for other in fresh)]
+        self._roles += [{TRIAL: str(trial.number)} for trial, _ in others]
         self._results: dict[int, Mapping[str, Any]] = {}
-        for number, trained in enumerate(self._configs):
-            if (finished := tracking.find_finished_training(trained, version)) is not None:
-                self._results[number] = json.loads(finished[1])
-        self._waiting = [number for number in range(len(self._configs)) if number not in self._results]
+        self._errors: dict[int, str] = {}
+        self._waiting = [number for number in range(len(self._configs)) if not self._is_finished(number)]
+        self._combines = combines
 
     def next_task(self) -> TrialTask | NoJob:
         """The next training that is not in MLflow."""
+        if not self._waiting and self._combines:
+            if len(self._results) + len(self._errors) < len(self._configs):
+                return WAIT
+            self._combines = False
+            self._add_combination()
         if not self._waiting:
             return DONE
         number = self._waiting.pop(0)
         config = self._configs[number]
-        role = {SEED: str(config.train.seed)} if number else {TRIAL: str(self.winner.number)}
-        return TrialTask((FINAL, number), config.model_dump(mode="json", by_alias=True), None, {PARENT: self._parent, **role})
+        tags = {PARENT: self._parent, **self._roles[number]}
+        return TrialTask((FINAL, number), config.model_dump(mode="json", by_alias=True), None, tags)
 
     def take(self, number: int, answer: Answer) -> None:
-        """Take the answer of a training. Raises LockstepError if it has failed."""
-        if answer.error:
+        """Take the answer of a training. Raises LockstepError if it has failed, and is one of the winner's; others are only left out."""
+        if not answer.error:
+            self._results[number] = answer.result
+        elif number <= self._seeds:
             raise LockstepError(f"the winner, trial {self.winner.number}, could not be trained to the end: {answer.error}")
-        self._results[number] = answer.result
+        else:
+            self._leave_out(number, answer.error)
 
     @property
     def model(self) -> str:
@@ -55,8 +72,41 @@ class FinalTrainings:
 
     def fresh(self, metric: str, direction: Literal["min", "max"]) -> FreshSeeds:
         """The figures of the fresh seeds."""
-        results = [(str(self._results[number]["run_id"]), self._results[number]["metrics"]) for number in range(1, len(self._configs))]
+        results = [(str(self._results[number]["run_id"]), self._results[number]["metrics"]) for number in range(1, self._seeds + 1)]
         return fresh_seeds(metric, direction, self.winner.score, results)
+
+    def combined(self, metric: str) -> CombinedModel | None:
+        """The model that averages the others, if there is one."""
+        number = len(self._configs) - 1
+        if COMBINED not in self._roles[number] or number not in self._results:
+            return None
+        return combined_model(metric, self._runs(number), self._results[number])
+
+    def _add_combination(self) -> None:
+        """Add the training of the model that averages those of all others. Where they cannot be averaged, a warning says why."""
+        try:
+            config = combination_config(self._configs[0], self._runs(len(self._configs)), self._version)
+        except LockstepError as error:
+            log.warning("the models of the best trials are not combined: %s", error)
+            return
+        self._configs.append(config)
+        self._roles.append({COMBINED: str(len(self._results))})
+        number = len(self._configs) - 1
+        self._waiting = [] if self._is_finished(number) else [number]
+
+    def _runs(self, before: int) -> list[str]:
+        return list(dict.fromkeys(str(self._results[number]["run_id"]) for number in sorted(self._results) if number < before))
+
+    def _is_finished(self, number: int) -> bool:
+        """Whether a training is in MLflow already, whose result is taken then."""
+        finished = tracking.find_finished_training(self._configs[number], self._version)
+        if finished is not None:
+            self._results[number] = json.loads(finished[1])
+        return finished is not None
+
+    def _leave_out(self, number: int, error: str) -> None:
+        self._errors[number] = error
+        log.warning("the combination of the best trials is without %s: %s", self._roles[number], error)
 
 
 def _replace_seed(config: Config, seed: int) -> Config:

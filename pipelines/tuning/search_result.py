@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from pipelines.runtime.notebook_html import html_summary
 from pipelines.tracking.search_files import TrialResult
+from pipelines.tuning.combination import CombinedModel
 from pipelines.tuning.search import Params, TrialJob
 
 _MOST_LINES = 10
@@ -53,6 +54,8 @@ class SearchResult:
     fresh: FreshSeeds
     begins_with_config: bool = False
     """Whether trial 1 is the config as it stands."""
+    combined: CombinedModel | None = None
+    """The average of the best trials' models, if `tune.combine` asks for one."""
 
     @property
     def best(self) -> TrialResult:
@@ -100,7 +103,7 @@ def describe_search(result: SearchResult) -> list[str]:
     lines.append(
         f"{result.epochs} epochs instead of {result.full_grid}: {result.saved_share:.0%} saved; {result.epochs_trained} were trained now"
     )
-    return [*lines, *describe_first(result), *describe_fresh(result)]
+    return [*lines, *describe_first(result), *describe_fresh(result), *describe_combined(result)]
 
 
 def describe_first(result: SearchResult) -> list[str]:
@@ -134,6 +137,16 @@ def describe_fresh(result: SearchResult) -> list[str]:
             f"the search's own best of {result.best.score:.4g} is better than that by {fresh.optimism:.2g}: it is the best of many"
         )
     return lines
+
+
+def describe_combined(result: SearchResult) -> list[str]:
+    """The line on the model that averages others; none without one."""
+    combined = result.combined
+    if combined is None:
+        return []
+    values = {"validation": combined.validation, "test": combined.test}
+    parts = [f"{split} {result.metric} {value:.4g}" for split, value in values.items() if value is not None]
+    return [f"the average of {len(combined.of)} models, chosen by validation: {', '.join(parts)}"]
 
 
 def describe_values(values: Sequence[float]) -> str:

@@ -12,7 +12,7 @@ from trainings import open_dataset, training
 from pipelines import api
 from pipelines.config import Config
 from pipelines.launch import layout_watch
-from pipelines.launch.layout_watch import LayoutPlan
+from pipelines.launch.layout_plan import LayoutPlan
 from pipelines.planner import at_hand
 from pipelines.planning.candidates import PlanCandidate
 from pipelines.planning.replanning import find_change
@@ -39,7 +39,7 @@ def mistaken_plan(config: Config, first_workers: int, replans: bool) -> LayoutPl
         else replace(candidate, step=replace(candidate.step, **{part: 1e-9 * getattr(candidate.step, part) for part in parts}))
         for candidate in candidates
     ]
-    return LayoutPlan(scaled, counts.index(first_workers), plans[0].place, replans)
+    return LayoutPlan(sorted(scaled, key=lambda candidate: candidate.layout.workers != first_workers), plans[0].place, replans)
 
 
 def _override(config: Config, **train: Any) -> Config:

@@ -140,6 +140,25 @@ def test_a_training_by_hand_answers_a_trial_and_stays_where_it_is(searched: tupl
     assert "mlflow.parentRunId" not in run.data.tags and result.model == by_hand.model
 
 
+def test_a_search_ends_in_the_average_of_its_best_trials(tmp_path: Path) -> None:
+    config = search_config(tmp_path, trials=4)
+    config = config.model_copy(update={"tune": config.tune.model_copy(update={"combine": 3})})
+    result = run_search(config)
+    combined = result.combined
+    assert combined is not None and combined.validation is not None and combined.test is not None
+    runs = {run.info.run_id: run for run in list_runs(config)}
+    assert len(combined.of) == 4 and {runs[run_id].info.status for run_id in combined.of} == {"FINISHED"}
+    assert {result.best.run_id, *result.fresh.run_ids} < set(combined.of), "the winner, with a fresh seed too, and two other trials"
+    best_of_them = max(runs[run_id].data.metrics[f"validation/{result.metric}"] for run_id in combined.of)
+    assert combined.validation >= best_of_them - 1e-6, "the selection begins with the best ones"
+    run = runs[combined.run_id]
+    assert run.data.tags["mlflow.parentRunId"] == result.run_id and set(run.data.tags["origin.runs"].split(", ")) == set(combined.of)
+    again = run_search(config)
+    assert (again.combined, again.epochs_trained) == (combined, 0)
+    assert len(list_runs(config)) == len(runs) + 1, "the run of the search alone"
+    assert "of the average of 4 models" in report_page(config.tracking.uri, (result.run_id,))
+
+
 def test_the_config_as_it_stands_is_the_first_trial_and_the_winner_is_not_worse(tmp_path: Path) -> None:
     space: dict[str, Any] = {"train.lr": {"log": [1e-3, 1e-1]}, "task.hidden": {"choice": [[8], [32, 32]]}}
     config = search_config(tmp_path, trials=4, space=space)

@@ -80,7 +80,7 @@ def test_a_range_around_a_value_has_few_digits() -> None:
 
 def test_a_draft_has_a_search_and_a_budget_if_one_is_asked_for(table: Path) -> None:
     sections = draft_config(Request("flats.csv", "y", "flats")).sections
-    assert list(sections)[-1] == "tune" and sections["tune"].keys() == {"space"}
+    assert list(sections)[-1] == "tune" and sections["tune"].keys() == {"space", "combine"}
     api.init("flats.csv", "y", "flats.yaml", rehearse=False, tune="10m")
     text = Path("flats.yaml").read_text()
     assert "# what `lockstep tune` varies; its first trial has the settings above\ntune:\n  space:\n    train.lr: {log: [" in text

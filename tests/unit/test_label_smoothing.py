@@ -76,4 +76,6 @@ def test_other_targets_are_refused(task: dict[str, Any]) -> None:
 @pytest.mark.parametrize("settings", [*TASKS.by_name.values(), FunctionSettings], ids=[*TASKS.by_name, "function"])
 def test_it_is_for_networks_with_the_loss_of_their_target(settings: Any) -> None:
     implementation = import_class(settings.implementation, Task, "a task")
+    is_of_others = settings is FunctionSettings or bool(settings.origins_setting)
+    assert settings.has_average is (issubclass(implementation, Supervised) and not is_of_others)
     assert settings.smooths_labels is (issubclass(implementation, Supervised) and not settings.needs_own_strategy)

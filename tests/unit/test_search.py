@@ -15,6 +15,9 @@ from pipelines.config import Config, load, parse
 from pipelines.config.reading import read_yaml_file
 from pipelines.config.tuning import Dimension, Tune, budget_seconds
 from pipelines.errors import ConfigError
+from pipelines.tuning import combination
+from pipelines.tuning.combination import best_trials, check_combination
+from pipelines.tuning.driver import place_trials
 from pipelines.tuning.proposals import proposer
 from pipelines.tuning.search import DONE, WAIT, SearchPlan, TrialJob, TrialScore, best_trial, next_job, rank, rung_epochs, total_epochs
 from pipelines.tuning.search_result import SearchResult, TrialResult, describe_first, describe_search, fresh_seeds, rank_trials
@@ -394,6 +397,43 @@ def test_a_search_that_could_not_end_is_refused(tune: dict[str, Any], fault: str
         check_search(load(CONF / "adult.yaml", wrong))
     for remedy in remedies:
         check_search(load(CONF / "adult.yaml", {**wrong, **remedy}))
+
+
+def test_trials_have_workers_of_their_own() -> None:
+    config = load(CONF / "adult.yaml", {"train.workers": 2, "train.balance": "auto", "tune": {"space": LR, "workers": 1}})
+    placed = place_trials(config)
+    assert (placed.train.workers, placed.model_identity, placed.tune) == (1, config.model_identity, config.tune)
+    assert place_trials(load(CONF / "adult.yaml", {"train.workers": 2})).train.workers == 2
+    sharded = {"train.strategy": {"kind": "sharded", "shard": 2}, "train.workers": 2}
+    with pytest.raises(ConfigError, match=r"(?s)tune\.workers is 1, and .*; remove it for train\.workers, or give another"):
+        place_trials(load(CONF / "adult.yaml", {**sharded, "tune.workers": 1}))
+    assert place_trials(load(CONF / "adult.yaml", {**sharded, "tune.workers": 2})).train.workers == 2
+    assert place_trials(load(CONF / "adult.yaml", sharded)).train.workers == 2
+
+
+def test_models_without_an_average_are_not_combined() -> None:
+    check_combination(load(CONF / "adult.yaml", {"tune.combine": 3}))
+    with pytest.raises(ConfigError, match=r"tune\.combine is 3, but models of kind language have no average; set it to 0"):
+        check_combination(load(CONF / "shakespeare.yaml", {"tune.combine": 3}))
+    check_combination(load(CONF / "shakespeare.yaml", {"tune.combine": 0}))
+    with pytest.raises(ConfigError, match=r"combine: is 1, and an average is of two models or more; give it 2 or more, or 0 for none"):
+        load(CONF / "adult.yaml", {"tune.combine": 1})
+
+
+def test_a_search_without_a_task_that_combines_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(combination, "_combining_kinds", list)
+    with pytest.raises(ConfigError, match=r"tune\.combine is 2, but no task of this installation combines models; set it to 0"):
+        check_combination(load(CONF / "adult.yaml", {"tune.combine": 2}))
+    check_combination(load(CONF / "adult.yaml", {"tune.combine": 0}))
+
+
+def test_the_best_trials_are_those_that_came_furthest_each_once() -> None:
+    def trial(number: int, rung: int, score: float | None, run_id: str = "", error: str = "") -> TrialResult:
+        return TrialResult(number, {}, run_id or f"run{number}", rung, 1, (), score, False, error)
+
+    trials = [trial(1, 0, 0.99), trial(2, 2, 0.8), trial(3, 2, 0.9), trial(4, 2, 0.9, "run3"), trial(5, 2, None, error="diverged")]
+    assert [best.number for best in best_trials(trials, "max", 3)] == [3, 2, 1]
+    assert [best.number for best in best_trials(trials, "min", 2)] == [2, 3]
 
 
 def test_a_search_places_its_trials_itself() -> None:

@@ -55,6 +55,7 @@ class EnsembleSettings(TaskSettings):
     takes_missing: ClassVar[bool] = True
     train_defaults: ClassVar[Mapping[str, Any]] = {"epochs": 1}
     origin_reader: ClassVar[str] = "pipelines.applications.ensembles.members:MemberReader"
+    origins_setting: ClassVar[str] = "of"
     filled_in: ClassVar[frozenset[str]] = frozenset({"members"})
     kind: Literal["ensemble"] = "ensemble"
     of: Annotated[tuple[Text, ...], AfterValidator(_check_runs)]

@@ -65,6 +65,7 @@ class HuggingFaceSettings(TaskSettings):
     implementation: ClassVar[str] = "pipelines.applications.huggingface.task:HuggingFace"
     distributions: ClassVar[tuple[str, ...]] = ("transformers",)
     smooths_labels: ClassVar[bool] = True
+    has_average: ClassVar[bool] = True
     train_defaults: ClassVar[Mapping[str, Any]] = {"lr": 2e-5, "epochs": 3, "global_batch": 32}
     kind: Literal["huggingface"] = "huggingface"
     model: str = ""

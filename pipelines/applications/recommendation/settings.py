@@ -15,6 +15,7 @@ class RecommendationSettings(TaskSettings):
 
     implementation: ClassVar[str] = "pipelines.applications.recommendation.ratings:Recommendation"
     smooths_labels: ClassVar[bool] = True
+    has_average: ClassVar[bool] = True
     kind: Literal["recommendation"] = "recommendation"
     network: Literal["factors", "dlrm"] = "factors"
     """`factors` is matrix factorization: biases, and the product of the vectors of user and item. `dlrm` computes the products of all

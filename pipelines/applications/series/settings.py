@@ -31,6 +31,7 @@ class SeriesTaskSettings(TaskSettings):
 
     implementation: ClassVar[str] = "pipelines.applications.series.task:SeriesTask"
     smooths_labels: ClassVar[bool] = True
+    has_average: ClassVar[bool] = True
     kind: Literal["series"] = "series"
     network: Literal["rocket", "convolution"] = "rocket"
     """`rocket` has random kernels, and trains one linear layer on how often and how much they respond (Dempster et al. 2020);

@@ -40,6 +40,7 @@ class SpeechSettings(TaskSettings):
 
     implementation: ClassVar[str] = "pipelines.applications.speech.task:Speech"
     smooths_labels: ClassVar[bool] = True
+    has_average: ClassVar[bool] = True
     kind: Literal["speech"] = "speech"
     filters: Annotated[tuple[PositiveInt, ...], Field(min_length=1)] = (32, 64, 128)
     """Number of filters of each convolution."""

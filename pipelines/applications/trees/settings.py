@@ -28,6 +28,7 @@ class TreesSettings(TaskSettings):
     implementation: ClassVar[str] = "pipelines.applications.trees.task:Trees"
     needs_own_strategy: ClassVar[bool] = True
     takes_missing: ClassVar[bool] = True
+    has_average: ClassVar[bool] = True
     kind: Literal["trees"] = "trees"
     learning_rate: Annotated[float, Field(gt=0)] = 0.05
     """What multiplies the values of a new tree's leaves: shrinkage. With half of it, give twice the `train.epochs`."""

@@ -33,10 +33,14 @@ class TaskSettings(Section):
     """Whether the model takes NaN in columns of numbers, as encoders make it with `impute: keep`."""
     smooths_labels: ClassVar[bool] = False
     """Whether `label_smoothing` changes the loss of training, as that of a task that derives from `Supervised`."""
+    has_average: ClassVar[bool] = False
+    """Whether models of the task can be averaged, as those of a task of this project that derives from `Supervised`."""
     train_defaults: ClassVar[Mapping[str, Any]] = {}
     """Settings of `train` in place of their usual defaults."""
     origin_reader: ClassVar[str] = ""
     """`module:Class` of the `pipelines.train.initial_model.OriginReader` of a task whose model is made of those of other runs."""
+    origins_setting: ClassVar[str] = ""
+    """The setting that names the runs whose models the task combines, so that a search may end in it."""
     filled_in: ClassVar[frozenset[str]] = frozenset()
     """Settings that a training notes of those runs, whoever gives them."""
     kind: str

@@ -24,6 +24,7 @@ class TextSettings(TaskSettings):
 
     implementation: ClassVar[str] = "pipelines.tasks.text:Text"
     smooths_labels: ClassVar[bool] = True
+    has_average: ClassVar[bool] = True
     kind: Literal["text"] = "text"
     embedding: Annotated[PositiveInt, _WITH_SEQUENCE] = 300
     """For `sequence`: width of the embedding of a word."""
@@ -63,6 +64,7 @@ class TabularSettings(TaskSettings):
 
     implementation: ClassVar[str] = "pipelines.tasks.tabular:Tabular"
     smooths_labels: ClassVar[bool] = True
+    has_average: ClassVar[bool] = True
     kind: Literal["tabular"] = "tabular"
     hidden: tuple[PositiveInt, ...] = (256, 128)
     """Widths of the hidden layers; an empty list makes a linear or logistic regression."""
@@ -107,6 +109,7 @@ class VisionSettings(TaskSettings):
 
     implementation: ClassVar[str] = "pipelines.tasks.vision:Vision"
     smooths_labels: ClassVar[bool] = True
+    has_average: ClassVar[bool] = True
     kind: Literal["vision"] = "vision"
     network: Literal["small", "fedavg", "resnet20", "resnet18", "resnet50"] = "small"
     """`small` has two 3x3 convolutions of 32 and 64 channels, and 128 hidden units; `fedavg` two of 5x5, and 512 hidden units, as in

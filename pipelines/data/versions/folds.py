@@ -7,7 +7,7 @@ number of its rows in each."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -111,6 +111,16 @@ def training_rows(folds: Folds, training: int) -> int:
     """Rows of the split `train` of a training, counted from 1 over all repeats."""
     column, by_split = training_splits(folds, training)
     return sum(folds.rows[column][number - 1] for number in by_split[SPLITS[0]])
+
+
+def smallest_training(folds: Folds) -> int:
+    """The number of the training with the fewest rows."""
+    return min(range(1, folds.trainings + 1), key=partial(training_rows, folds))
+
+
+def fold_config(config: Config, fold: int | None) -> Config:
+    """The config of the training of a fold, or of all of them."""
+    return config.model_copy(update={"train": config.train.model_copy(update={"fold": fold})})
 
 
 def select_fold(version: Version, training: int) -> Version:
