@@ -23,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("ray_cluster", "one_thread")
 
 def slow_training(folder: Path, **changes: Any) -> Config:
     """Of some seconds, so that its steps are measured several times."""
-    return training(folder, rows=30_000, global_batch=64, shards=4, strategy="exact", epochs=15, lr=0.001, **changes)
+    return training(folder, rows=30_000, global_batch=64, shards=4, strategy="exact", epochs=10, lr=0.001, **changes)
 
 
 def mistaken_plan(config: Config, first_workers: int, replans: bool) -> LayoutPlan:
@@ -47,7 +47,7 @@ def _override(config: Config, **train: Any) -> Config:
     return type(config).model_validate({**values, "train": {**values["train"], **train}})
 
 
-@pytest.mark.parametrize("first_workers", [2, 1])
+@pytest.mark.parametrize("first_workers", [2, pytest.param(1, marks=pytest.mark.full)])
 def test_a_run_goes_on_in_the_better_layout_to_the_same_weights(
     first_workers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
