@@ -4,9 +4,9 @@
 
 Each table is drafted, and its version made, as `lockstep init --tune` does. The draft is trained with so many seeds, and the search's
 winner with as many others; all are tested once. AutoGluon gets the encoded rows of the training split, those of validation to choose
-by, and as many seconds as the search took; it is asked once, since it has one seed. PYTHON has autogluon.tabular installed. `by chance` is
-twice the standard error of the difference between the means of draft and winner. Results are saved after every table. Raw data are read
-from LOCKSTEP_RAW, by default ../shared/data beside this repository.
+by, and as many seconds as the search took; it is asked once, since it has one seed. PYTHON has autogluon.tabular installed. `combined` is
+the average of the search's best trials. `by chance` is twice the standard error of the difference between the means of draft and winner.
+Results are saved after every table. Raw data are read from LOCKSTEP_RAW, by default ../shared/data beside this repository.
 """
 
 import argparse
@@ -70,6 +70,7 @@ def measure_table(case: Case, path: Path, folder: Path, budget: str, seeds: int,
     sign = -1 if metric in SMALLER_IS_BETTER else 1
     error = 2 * ((stdev(drafted) ** 2 + stdev(tuned) ** 2) / seeds) ** 0.5 if seeds > 1 else float("nan")
     other = measure_autogluon(version, target, kind, metric, seconds, autogluon) if autogluon else None
+    combined = search.combined.test if search.combined else None
     gain = sign * (fmean(tuned) - fmean(drafted))
     return {
         "table": case.name,
@@ -77,11 +78,13 @@ def measure_table(case: Case, path: Path, folder: Path, budget: str, seeds: int,
         "metric": metric,
         "draft": fmean(drafted),
         "winner": fmean(tuned),
+        "combined": combined,
         "gain": gain,
         "by chance": error,
         "verdict": "better" if gain > error else "worse" if gain < -error else "equal",
         "AutoGluon": other,
         "winner by AutoGluon": None if other is None else (fmean(tuned) / other) ** sign,
+        "combined by AutoGluon": None if other is None or combined is None else (combined / other) ** sign,
         "trials": len(search.trials),
         "seconds": round(seconds),
     }
