@@ -117,7 +117,7 @@ class Tune(Section):
     """Workers of each trial, and of the trainings at the end; by default `train.workers`. With one, trials run side by side, in processes
     that are used again."""
     combine: Annotated[int, Field(ge=0), AfterValidator(_check_combine)] = 0
-    """Best trials whose models are averaged at the end, with those of the fresh seeds: all are trained to the end, and the validation split
+    """Best trials, of those that were trained to the end, whose models are averaged with those of the fresh seeds: the validation split
     decides which count, and how much. 0 for no such model."""
     final_seeds: Annotated[int, Field(ge=0)] = 3
     """Fresh seeds with which the winner is trained at the end, for figures that the search has not chosen; 0 for none."""

@@ -58,11 +58,12 @@ def combination_config(config: Config, runs: Sequence[str], version: Version) ->
     return combination
 
 
-def best_trials(trials: Sequence[TrialResult], direction: str, count: int) -> list[TrialResult]:
-    """So many of the best trials, those that came furthest first; of those that are one training, the first."""
+def best_trials(trials: Sequence[TrialResult], last_rung: int, direction: str, count: int) -> list[TrialResult]:
+    """So many of the best trials that came to the last rung, so that no epoch is trained for them; of those that are one training, the
+    first."""
     sign = -1 if direction == "max" else 1
-    scored = [trial for trial in trials if trial.score is not None and not trial.error]
-    ranked = sorted(scored, key=lambda trial: (-trial.rung, sign * (trial.score or 0.0), trial.number))
+    at_end = [trial for trial in trials if trial.score is not None and not trial.error and trial.rung == last_rung]
+    ranked = sorted(at_end, key=lambda trial: (sign * (trial.score or 0.0), trial.number))
     first_by_run = {trial.run_id: trial for trial in reversed(ranked)}
     return [trial for trial in ranked if first_by_run[trial.run_id] is trial][:count]
 

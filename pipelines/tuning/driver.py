@@ -235,10 +235,11 @@ class SearchState:
         return self._trial_result(best.number)
 
     def _last_trials(self) -> list[TrialResult]:
-        """The trials to train to the end: the winner, and those that are combined with it."""
-        winner, others = self.winner(), max(0, self.config.tune.combine - 1)
-        trials = [self._trial_result(number) for number in sorted({job.trial for job in self.jobs} - {winner.number})]
-        return [winner, *best_trials([trial for trial in trials if trial.run_id != winner.run_id], self.plan.direction, others)]
+        """The trials whose models are logged: the winner, and those that are combined with it."""
+        winner, count = self.winner(), max(0, self.config.tune.combine - 1)
+        trials = [self._trial_result(number) for number in sorted({job.trial for job in self.jobs})]
+        others = [trial for trial in trials if trial.run_id != winner.run_id]
+        return [winner, *best_trials(others, len(self.plan.rungs) - 1, self.plan.direction, count)]
 
     def result(self, output: str) -> SearchResult:
         """The result of the search, once all answers are taken."""

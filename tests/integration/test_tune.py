@@ -17,7 +17,7 @@ from trainings import open_dataset, training
 from waiting import wait_until
 
 from pipelines.config import Config, load
-from pipelines.config.tuning import Tune
+from pipelines.config.tuning import Scheduler, Tune
 from pipelines.errors import LockstepError
 from pipelines.launch.training_run import train
 from pipelines.report.command import report_page
@@ -142,7 +142,8 @@ def test_a_training_by_hand_answers_a_trial_and_stays_where_it_is(searched: tupl
 
 def test_a_search_ends_in_the_average_of_its_best_trials(tmp_path: Path) -> None:
     config = search_config(tmp_path, trials=4)
-    config = config.model_copy(update={"tune": config.tune.model_copy(update={"combine": 3})})
+    settings = {"combine": 3, "scheduler": Scheduler(kind="none")}
+    config = config.model_copy(update={"tune": config.tune.model_copy(update=settings)})
     result = run_search(config)
     combined = result.combined
     assert combined is not None and combined.validation is not None and combined.test is not None

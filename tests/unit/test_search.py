@@ -427,13 +427,14 @@ def test_a_search_without_a_task_that_combines_is_refused(monkeypatch: pytest.Mo
     check_combination(load(CONF / "adult.yaml", {"tune.combine": 0}))
 
 
-def test_the_best_trials_are_those_that_came_furthest_each_once() -> None:
+def test_the_best_trials_are_those_that_came_to_the_end_each_once() -> None:
     def trial(number: int, rung: int, score: float | None, run_id: str = "", error: str = "") -> TrialResult:
         return TrialResult(number, {}, run_id or f"run{number}", rung, 1, (), score, False, error)
 
     trials = [trial(1, 0, 0.99), trial(2, 2, 0.8), trial(3, 2, 0.9), trial(4, 2, 0.9, "run3"), trial(5, 2, None, error="diverged")]
-    assert [best.number for best in best_trials(trials, "max", 3)] == [3, 2, 1]
-    assert [best.number for best in best_trials(trials, "min", 2)] == [2, 3]
+    assert [best.number for best in best_trials(trials, 2, "max", 3)] == [3, 2]
+    assert [best.number for best in best_trials(trials, 2, "min", 1)] == [2]
+    assert not best_trials(trials, 3, "max", 3)
 
 
 def test_a_search_places_its_trials_itself() -> None:
