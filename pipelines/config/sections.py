@@ -44,6 +44,7 @@ from pipelines.config.tracking import Tracking as Tracking
 from pipelines.config.train.base import BalanceSettings as BalanceSettings
 from pipelines.config.train.base import Checkpoint as Checkpoint
 from pipelines.config.train.base import Lora as Lora
+from pipelines.config.train.base import ParallelSettings as ParallelSettings
 from pipelines.config.train.base import Profile as Profile
 from pipelines.config.train.init_from import InitFrom as InitFrom
 from pipelines.config.train.train import Train as Train

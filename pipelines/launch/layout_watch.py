@@ -175,7 +175,7 @@ class _Group:
             return False
         self._last = phases
         if self._is_warm:
-            self._readings.append(measured_step(metrics))
+            self._readings.append(read_step(metrics))
         self._is_warm = True
         return True
 
@@ -189,7 +189,7 @@ class _Group:
         return sorted(self._readings, key=lambda reading: reading.step_seconds)[len(self._readings) // 2]
 
 
-def measured_step(metrics: Mapping[str, float]) -> MeasuredStep:
+def read_step(metrics: Mapping[str, float]) -> MeasuredStep:
     """A step by the phases of one reading; of a strategy whose clock has no phases of computing, by the curve of its steps."""
     seconds = {phase: metrics.get(f"time/{phase}_seconds") for phase in (*_COMPUTING, EXCHANGE, DATA)}
     data = seconds[DATA] or 0.0

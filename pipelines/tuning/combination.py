@@ -31,7 +31,7 @@ class CombinedModel:
     test: float | None
 
 
-def combined_model(metric: str, runs: Sequence[str], answer: Mapping[str, Any]) -> CombinedModel:
+def read_combination(metric: str, runs: Sequence[str], answer: Mapping[str, Any]) -> CombinedModel:
     """The combined model, of the result of its training."""
     metrics = answer["metrics"]
     return CombinedModel(

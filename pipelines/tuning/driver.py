@@ -261,7 +261,7 @@ class SearchState:
             output=output,
             fresh=self._final.fresh(self.metric, self.plan.direction),
             begins_with_config=self.plan.first is not None,
-            combined=self._final.combined(self.metric),
+            combined=self._final.combination(self.metric),
         )
 
     def _trial_result(self, number: int) -> TrialResult:

@@ -13,7 +13,7 @@ from pipelines.errors import LockstepError
 from pipelines.tracking.parent_run import PARENT
 from pipelines.tracking.search_files import TrialResult
 from pipelines.tracking.search_run import TRIAL
-from pipelines.tuning.combination import CombinedModel, combination_config, combined_model
+from pipelines.tuning.combination import CombinedModel, combination_config, read_combination
 from pipelines.tuning.placement import Answer, TrialTask
 from pipelines.tuning.search import DONE, WAIT, NoJob
 from pipelines.tuning.search_result import FreshSeeds, fresh_seeds
@@ -75,12 +75,12 @@ class FinalTrainings:
         results = [(str(self._results[number]["run_id"]), self._results[number]["metrics"]) for number in range(1, self._seeds + 1)]
         return fresh_seeds(metric, direction, self.winner.score, results)
 
-    def combined(self, metric: str) -> CombinedModel | None:
+    def combination(self, metric: str) -> CombinedModel | None:
         """The model that averages the others, if there is one."""
         number = len(self._configs) - 1
         if COMBINED not in self._roles[number] or number not in self._results:
             return None
-        return combined_model(metric, self._runs(number), self._results[number])
+        return read_combination(metric, self._runs(number), self._results[number])
 
     def _add_combination(self) -> None:
         """Add the training of the model that averages those of all others. Where they cannot be averaged, a warning says why."""

@@ -154,8 +154,8 @@ def test_a_search_ends_in_the_average_of_its_best_trials(tmp_path: Path) -> None
     assert combined.validation >= best_of_them - 1e-6, "the selection begins with the best ones"
     run = runs[combined.run_id]
     assert run.data.tags["mlflow.parentRunId"] == result.run_id and set(run.data.tags["origin.runs"].split(", ")) == set(combined.of)
-    again = run_search(config)
-    assert (again.combined, again.epochs_trained) == (combined, 0)
+    second = run_search(config)
+    assert (second.combined, second.epochs_trained) == (combined, 0)
     assert len(list_runs(config)) == len(runs) + 1, "the run of the search alone"
     assert "of the average of 4 models" in report_page(config.tracking.uri, (result.run_id,))
 

@@ -48,6 +48,8 @@ CASES = {
 }
 IN_PLACE = (*remedy_cases.IN_PLACE, *remedies_of_data.IN_PLACE, *remedies_of_training.IN_PLACE)
 TRIED_ELSEWHERE: dict[str, tuple[str, str]] = {
+    "but models of kind {} have no average; set it to 0": ("unit/test_search.py", '"shakespeare.yaml", {"tune.combine": 0}'),
+    "but no task of this installation combines models; set it to 0": ("unit/test_search.py", '"adult.yaml", {"tune.combine": 0}'),
     "page {} cannot be written: {}; name another file": ("unit/test_planner.py", 'write_plan_page(plan, tmp_path / "plan.html")'),
     "set the address where the trainings of this dataset are": ("unit/test_clean.py", "at the address where the trainings are"),
     "name a version of this config, or": ("integration/test_increments.py", "run(settings, parent_name=first.version) == second"),

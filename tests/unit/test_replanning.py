@@ -11,7 +11,7 @@ from pipelines.config import Config, load
 from pipelines.errors import TrainingError
 from pipelines.launch import layout_watch
 from pipelines.launch.layout_plan import LayoutPlan
-from pipelines.launch.layout_watch import READINGS, LayoutWatch, measured_step
+from pipelines.launch.layout_watch import READINGS, LayoutWatch, read_step
 from pipelines.planning.candidates import PlanCandidate, TrainingJob, evaluate
 from pipelines.planning.hardware import Cluster, read_hardware
 from pipelines.planning.layouts import ParallelLayout
@@ -162,8 +162,8 @@ def test_the_same_command_begins_in_the_layout_that_was_best(tmp_path: Path) -> 
             run.watch.move(1)
             run.begin_again()
     assert not run.directory.has(STOP)
-    again = Run(tmp_path, replans=True, config=run.config)
-    assert again.watch.position == 1
+    second = Run(tmp_path, replans=True, config=run.config)
+    assert second.watch.position == 1
 
 
 def test_without_replan_it_is_said_once_with_what_changes_it(tmp_path: Path) -> None:
@@ -218,6 +218,6 @@ def test_the_first_steps_and_repeated_readings_do_not_count(tmp_path: Path) -> N
 def test_a_reading_s_step_is_the_sum_of_its_phases() -> None:
     phases = {"time/forward_seconds": 1.0, "time/backward_seconds": 2.0, "time/optimizer_seconds": 0.5, "time/data_seconds": 0.25}
     curve = {"train/step_seconds": 99.0}
-    assert measured_step({**curve, **phases, "time/exchange_seconds": 4.0}) == MeasuredStep(7.75, 4.0, 0.25)
-    assert measured_step({**curve, **phases}) == MeasuredStep(3.75, None, 0.25)
-    assert measured_step({**curve, "time/data_seconds": 0.25, "time/exchange_seconds": 0.1}) == MeasuredStep(99.0, None, 0.25)
+    assert read_step({**curve, **phases, "time/exchange_seconds": 4.0}) == MeasuredStep(7.75, 4.0, 0.25)
+    assert read_step({**curve, **phases}) == MeasuredStep(3.75, None, 0.25)
+    assert read_step({**curve, "time/data_seconds": 0.25, "time/exchange_seconds": 0.1}) == MeasuredStep(99.0, None, 0.25)
