@@ -45,7 +45,10 @@ class LayoutWatch:
         self._advised: int | None = None
         self._tags: dict[str, str] = {}
         self._recall()
-        self.position = self._first_position()
+        best = min(self._steps, key=lambda position: self._steps[position].step_seconds, default=0)
+        self.position = best
+        if self._plan.replans and self._advised is not None and self._advised not in self._steps:
+            self._previous, self.position = best, self._advised  # an earlier command has ended before it changed
 
     def begin_group(self, config: Config) -> Config:
         """The config of the workers that are about to start, in the layout at `position`."""
@@ -85,7 +88,8 @@ class LayoutWatch:
         )
         self._steps[self.position] = MeasuredStep(float("inf"))
         self._abandoned |= {self.position, self._previous}
-        self.position, self._previous = self._previous, None
+        self.position, self._previous, self._advised = self._previous, None, None
+        self._remember()  # or the same command would begin in it again
         return True
 
     def _compare(self, steps_left: int) -> None:
@@ -116,12 +120,6 @@ class LayoutWatch:
         if new := {name: text for name, text in tags.items() if self._tags.get(name) != text}:
             self._tags |= new
             tag_in_background(self._tag, new)
-
-    def _first_position(self) -> int:
-        """The layout to begin in: one that an earlier command has measured to be the best, or advised."""
-        if self._plan.replans and self._advised is not None and self._advised not in self._steps:
-            return self._advised
-        return min(self._steps, key=lambda position: self._steps[position].step_seconds, default=0)
 
     def _recall(self) -> None:
         """Take in what an earlier command has measured, of layouts that the plan still has."""

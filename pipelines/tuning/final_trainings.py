@@ -38,14 +38,14 @@ class FinalTrainings:
         self._roles = [{TRIAL: str(self.winner.number)}, *({SEED: str(other.train.seed)} for other in fresh)]
         self._roles += [{TRIAL: str(trial.number)} for trial, _ in others]
         self._results: dict[int, Mapping[str, Any]] = {}
-        self._errors: dict[int, str] = {}
+        self._failed: set[int] = set()
         self._waiting = [number for number in range(len(self._configs)) if not self._is_finished(number)]
         self._combines = combines
 
     def next_task(self) -> TrialTask | NoJob:
         """The next training that is not in MLflow."""
         if not self._waiting and self._combines:
-            if len(self._results) + len(self._errors) < len(self._configs):
+            if len(self._results) + len(self._failed) < len(self._configs):
                 return WAIT
             self._combines = False
             self._add_combination()
@@ -63,7 +63,9 @@ class FinalTrainings:
         elif number <= self._seeds:
             raise LockstepError(f"the winner, trial {self.winner.number}, could not be trained to the end: {answer.error}")
         else:
-            self._leave_out(number, answer.error)
+            self._failed.add(number)
+            what = "the average of models" if COMBINED in self._roles[number] else "a trial that was to be combined"
+            log.warning("%s could not be trained to the end, and is left out: %s", what, answer.error)
 
     @property
     def model(self) -> str:
@@ -103,10 +105,6 @@ class FinalTrainings:
         if finished is not None:
             self._results[number] = json.loads(finished[1])
         return finished is not None
-
-    def _leave_out(self, number: int, error: str) -> None:
-        self._errors[number] = error
-        log.warning("the combination of the best trials is without %s: %s", self._roles[number], error)
 
 
 def _replace_seed(config: Config, seed: int) -> Config:

@@ -9,20 +9,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 import torch.distributed as dist
 from torch.testing._internal.distributed.fake_pg import FakeStore
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 from trainings import characters, open_dataset, training
 
 from pipelines.config import Config
 from pipelines.config.train.train import Train
 from pipelines.costs.config_costs import config_costs
+from pipelines.costs.operators import size_bytes
 from pipelines.planning import step_time
 from pipelines.planning.hardware import read_hardware
 from pipelines.planning.layouts import ParallelLayout
 from pipelines.planning.step_time import estimate_step
+from pipelines.runtime.compat.torch_operators import OperatorMode, tensors_in
 from pipelines.tasks.bind import build_task
 from pipelines.train.step_statistics import Flags
 from pipelines.train.strategy import create_strategy
@@ -36,7 +35,7 @@ SMALLEST = 1_000
 KINDS = {"all_gather": "gather", "allgather": "gather", "reduce_scatter": "scatter", "all_reduce": "sum", "allreduce": "sum"}
 
 
-class CountedMessages(TorchDispatchMode):
+class CountedMessages(OperatorMode):
     """Adds up the bytes of each kind of collective: of all parts together, as the functions of `planning.collectives` take them."""
 
     def __init__(self) -> None:
@@ -48,8 +47,7 @@ class CountedMessages(TorchDispatchMode):
         name = function._schema.name.partition("::")[2].lstrip("_")
         kind = next((kind for part, kind in KINDS.items() if name.startswith(part)), "")
         if kind and function.namespace in ("c10d", "_c10d_functional"):
-            tensors = [leaf for leaf in tree_leaves((arguments, result)) if isinstance(leaf, torch.Tensor)]
-            size = max(tensor.numel() * tensor.element_size() for tensor in tensors)
+            size = max(map(size_bytes, tensors_in((arguments, result))))
             self.bytes[kind] += size if size >= SMALLEST else 0
         return result
 

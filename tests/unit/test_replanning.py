@@ -172,7 +172,9 @@ def test_without_replan_it_is_said_once_with_what_changes_it(tmp_path: Path) -> 
         run.write(4, 16)
     assert len(run.lines) == 1 and "run the same command with --train.parallel.replan true" in run.lines[0]
     assert not run.directory.has(STOP) and run.tags["plan.better_layout"].startswith("1 worker")
-    assert Run(tmp_path, replans=True, config=run.config).watch.position == 1, "the same command begins with it"
+    later = Run(tmp_path, replans=True, config=run.config)
+    assert later.watch.position == 1, "the same command begins with it"
+    assert later.watch.moves_back(TrainingError("no room")) and later.watch.position == 0
     by_flag = load("conf/adult.yaml", {"train.parallel": "auto"}), load("conf/adult.yaml", {"train.parallel.replan": True})
     assert [config.train.parallel.kind for config in by_flag] == ["auto", "auto"] and by_flag[1].train.parallel.replan
 
@@ -189,6 +191,7 @@ def test_a_layout_that_cannot_be_had_is_left_at_once(tmp_path: Path) -> None:
     for _ in range(3 * READINGS):
         run.write(4, 16)
     assert not run.directory.has(STOP), "it is not tried again"
+    assert Run(tmp_path, replans=True, config=run.config).watch.position == 0, "nor by the same command"
     run = Run(tmp_path / "later", replans=True)
     for _ in range(READINGS + 1):
         run.write(4, 16)
