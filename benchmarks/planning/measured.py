@@ -1,10 +1,13 @@
 """Predicted against measured steps and memory on this machine: pipelines of conf/, by the project's training loop.
 
-    python -m benchmarks.planning.measured [--only digits adult …] [--layouts ddp exact …] [--seconds 6] [--turns 3]
+    python -m benchmarks.planning.measured [--only digits adult …] [--layouts ddp exact …] [--seconds 2] [--turns 5]
 
 Before each training, passes of the model are timed in as many processes at once, as `lockstep plan --measure` does; the machine's data
 sheet is measured first. A prediction knows these, and nothing of training on several processes. Measured are steps of the loop itself,
 with its loader, over Gloo, without Ray and without saves. Raw data are read from LOCKSTEP_RAW; a pipeline without them is left out.
+
+The cores of a shared machine are slower by a third for seconds at a time. So the same processes time passes and train in turns, a ratio is
+of one turn, and the median of the ratios counts.
 
 Prints seconds of a step and gigabytes of a worker, with their ratios, and writes measured-<machine>-<date>.json.
 """
@@ -15,29 +18,44 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+import numpy as np
+import torch
 import torch.distributed as dist
 
 from benchmarks.report import RESULTS, Row, package_versions, save, show
 from pipelines.config import Config, from_command_line
 from pipelines.config.paths import home
+from pipelines.config.train.strategy import DEFAULT_KIND
 from pipelines.config.train.train import Train
 from pipelines.costs.config_costs import config_costs
 from pipelines.data.versions.folds import open_fold
 from pipelines.data.versions.versions import Version
 from pipelines.errors import LockstepError
 from pipelines.planner.calibration import HERE, write_sheet
-from pipelines.planner.pass_timing import time_passes
+from pipelines.planner.pass_timing import (
+    UNDISTURBED,
+    StrategyChoice,
+    TimedCase,
+    case_config,
+    fit_passes,
+    process_bytes,
+    step_seconds,
+    time_loader,
+    time_round,
+    timed_cases,
+)
 from pipelines.planner.processes import call_in_processes
 from pipelines.planning.hardware import Hardware, read_hardware
 from pipelines.planning.layouts import ParallelLayout, layout_fault
 from pipelines.planning.model_costs import ModelCosts
-from pipelines.planning.step_time import StepEstimate, estimate_step
+from pipelines.planning.step_time import estimate_step
 from pipelines.tasks.bind import build_task
 from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.run_directory import RunDirectory
@@ -76,14 +94,6 @@ _ENDLESS = {"max_steps": 100_000, "epochs": 1_000, "lr": 1e-30, "checkpoint": {"
 LAYOUTS = ("ddp on 1", "ddp on 2", "exact on 1", "exact on 2", *SHARDED, *ON_FOUR)
 
 
-@dataclass(frozen=True)
-class Measurement:
-    """A training of some seconds: the median of its steps, and the most memory of a worker."""
-
-    step_seconds: float
-    peak_bytes: float
-
-
 class _Watch(Hooks):
     """Notes when steps begin, and stops the loop in time."""
 
@@ -98,22 +108,48 @@ class _Watch(Hooks):
         return time.monotonic() > self._deadline and len(self.starts) > 2 * _WARM_UP
 
 
-def train_for(config: Config, version: Version, seconds: float, folder: str) -> Measurement:
-    """The training loop's steps in so many seconds, and the most memory that this process has had."""
+def train_for(config: Config, version: Version, seconds: float, folder: str) -> float:
+    """Seconds of the training loop's steps, which is run for so many seconds."""
     context = WorkerContext(dist.get_rank(), dist.get_world_size())
     task = build_task(config.task, version.manifest)
     watch = _Watch(seconds)
     checkpoints = Checkpoints(RunDirectory(folder), context, 2)
     Loop(config, version, task, create_strategy(config.train, task, context), checkpoints, watch).run()
     steps = [second - first for first, second in pairwise(watch.starts[_WARM_UP:])]
-    return Measurement(median(steps), peak_bytes(context.device))
+    return float(np.quantile(steps, UNDISTURBED))
 
 
-def measure(config: Config, version: Version, seconds: float) -> Measurement:
-    with tempfile.TemporaryDirectory(prefix="measured-") as folder:
-        workers = config.train.max_workers
-        answers = call_in_processes(workers, train_for, config, version, seconds, folder, threads=config.train.cpus_per_worker)
-    return Measurement(answers[0].step_seconds, max(answer.peak_bytes for answer in answers))
+@dataclass(frozen=True)
+class Turns:
+    """What one process has measured: in every turn, seconds of steps of all timed cases, and of a training's step."""
+
+    cases: Sequence[Sequence[np.ndarray]]
+    step_seconds: Sequence[float]
+    loader_rows_per_second: float
+    peak_bytes: float
+    """The most memory of the process in a training, before anything else."""
+
+
+def take_turns(config: Config, version: Version, cases: Sequence[TimedCase], seconds: float, turns: int, folder: str) -> Turns:
+    """Time passes and train in turns. A training of its own comes first, for its memory."""
+    train_for(config, version, 0.0, f"{folder}/memory")
+    memory = peak_bytes(torch.device("cpu"))
+    timed, trained = [], []
+    for turn in range(turns):
+        timed.append(time_round(config, version, cases, timed_strategy(config)))
+        trained.append(train_for(config, version, seconds, f"{folder}/{turn}"))
+    return Turns(timed, trained, time_loader(case_config(config, cases[-1], timed_strategy(config)), version), memory)
+
+
+def time_for_memory(config: Config, version: Version, cases: Sequence[TimedCase]) -> float:
+    """The most memory of a process that times these cases."""
+    time_round(config, version, cases, timed_strategy(config))
+    return peak_bytes(torch.device("cpu"))
+
+
+def timed_strategy(config: Config) -> StrategyChoice:
+    """The strategy of timed passes, which one worker can take: one whose passes do not depend on workers, or else the default."""
+    return config.train.strategy if config.train.strategy.rows_per_pass(config.train) else DEFAULT_KIND
 
 
 def layout_config(config: Config, name: str) -> tuple[Config, ParallelLayout]:
@@ -123,6 +159,8 @@ def layout_config(config: Config, name: str) -> tuple[Config, ParallelLayout]:
     degrees: dict[str, Any] = {**SHARDED, **ON_FOUR}.get(name, {})
     values = config.train.model_dump(mode="json", exclude_unset=True, exclude={"init_from", "balance", "ema_decay"})
     values |= {"workers": workers, "strategy": {"kind": "sharded", **degrees} if degrees else kind, **_ENDLESS}
+    if degrees and values.get("optimizer") == "muon":
+        values["optimizer"] = "adamw"  # whose update takes a part of a matrix alone
     train = Train.model_validate(values)
     # A strategy whose passes do not depend on workers has one for each shard.
     passes = train.grad_accum_steps * (train.shards // workers if train.strategy.rows_per_pass(train) else 1)
@@ -141,46 +179,44 @@ class Pipeline:
     hardware: Hardware
 
 
-def predict(pipeline: Pipeline, layout: ParallelLayout, kind: str) -> tuple[StepEstimate, float]:
-    """The estimate of a step, and the most memory of a process, by passes that are timed now."""
-    config = pipeline.config
-    settings = config.train.strategy if kind == config.train.strategy.kind else kind
-    passes = time_passes(config, pipeline.version, pipeline.model, layout.workers, settings)
-    estimate = estimate_step(pipeline.model, pipeline.hardware, layout, passes)
-    return estimate, estimate.memory.total + passes.process_bytes
-
-
 def compare(pipeline: Pipeline, name: str, seconds: float, turns: int) -> Row | None:
     """Predicted and measured figures, medians of so many turns of both; None for a layout that the model does not have."""
-    config = pipeline.config
+    config, version = pipeline.config, pipeline.version
     try:
         changed, layout = layout_config(config, name)
         fault = layout_fault(layout, pipeline.model)
     except ValueError as error:
-        fault = str(error).splitlines()[0]
+        fault = next(line for line in str(error).splitlines() if not line.endswith("for Train"))
     if fault:
         print(f"{config.name}, {name}: left out: {fault}", file=sys.stderr)
         return None
-    figures: list[dict[str, float]] = []
-    for _ in range(turns):
-        estimate, predicted_bytes = predict(pipeline, layout, "exact" if name.startswith("exact") else "ddp")
-        measured = measure(changed, pipeline.version, seconds)
-        figures.append(
-            {
-                "predicted, ms": 1e3 * estimate.step_seconds,
-                "measured, ms": 1e3 * measured.step_seconds,
-                "ratio": estimate.step_seconds / measured.step_seconds,
-                "compute": 1e3 * estimate.compute_seconds,
-                "comm.": 1e3 * estimate.communication_seconds,
-                "update": 1e3 * estimate.optimizer_seconds,
-                "data": 1e3 * estimate.data_seconds,
-                "predicted, GB": predicted_bytes / 1e9,
-                "measured, GB": measured.peak_bytes / 1e9,
-                "memory ratio": predicted_bytes / measured.peak_bytes,
-            }
-        )
-    medians = {column: median(turn[column] for turn in figures) for column in figures[0]}
-    row: Row = {"pipeline": config.name, "layout": name, **medians}
+    cases = timed_cases(changed, version, layout.workers)
+    arguments = (changed, version, cases[:1])
+    peaks = call_in_processes(layout.workers, time_for_memory, *arguments, threads=changed.train.cpus_per_worker)
+    with tempfile.TemporaryDirectory(prefix="measured-") as folder:
+        arguments = (changed, version, cases, seconds, turns, folder)
+        processes = call_in_processes(layout.workers, take_turns, *arguments, threads=changed.train.cpus_per_worker)
+    rate = min(process.loader_rows_per_second for process in processes)
+    rounds = [step_seconds(of_workers) for of_workers in zip(*(process.cases for process in processes), strict=True)]
+    estimates = [estimate_step(pipeline.model, pipeline.hardware, layout, fit_passes(cases, times, rate)) for times in rounds]
+    measured = processes[0].step_seconds
+    predicted_bytes = estimates[0].memory.total + process_bytes(pipeline.model, cases[0], max(peaks))
+    measured_bytes = max(process.peak_bytes for process in processes)
+    row: Row = {
+        "pipeline": config.name,
+        "layout": name,
+        "predicted, ms": 1e3 * median(estimate.step_seconds for estimate in estimates),
+        "measured, ms": 1e3 * median(measured),
+        "ratio": median(estimate.step_seconds / step for estimate, step in zip(estimates, measured, strict=True)),
+        "compute": 1e3 * median(estimate.compute_seconds for estimate in estimates),
+        "comm.": 1e3 * estimates[0].communication_seconds,
+        "bubble": 1e3 * median(estimate.bubble_seconds for estimate in estimates),
+        "update": 1e3 * median(estimate.optimizer_seconds for estimate in estimates),
+        "data": 1e3 * median(estimate.data_seconds for estimate in estimates),
+        "predicted, GB": predicted_bytes / 1e9,
+        "measured, GB": measured_bytes / 1e9,
+        "memory ratio": predicted_bytes / measured_bytes,
+    }
     print(row, file=sys.stderr, flush=True)
     return row
 
@@ -201,8 +237,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="*", choices=PIPELINES, default=PIPELINES, metavar="PIPELINE")
     parser.add_argument("--layouts", nargs="*", choices=LAYOUTS, default=LAYOUTS, metavar="LAYOUT", help=f"of {', '.join(LAYOUTS)}")
-    parser.add_argument("--seconds", type=float, default=6, help="of each training")
-    parser.add_argument("--turns", type=int, default=3, help="of timing passes and training, one after the other, of which medians count")
+    parser.add_argument("--seconds", type=float, default=2, help="of each training")
+    parser.add_argument("--turns", type=int, default=5, help="of timing passes and training, one after the other, of which medians count")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the JSON file")
     arguments = parser.parse_args()
     os.environ.setdefault("LOCKSTEP_RAW", str(ROOT.parent / "shared" / "data"))

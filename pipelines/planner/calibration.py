@@ -1,4 +1,5 @@
-"""Measures the machine at hand, and writes its data sheet: products of matrices, memory, kernels, and what its processes send each other.
+"""Measures the machine at hand, and writes its data sheet: products of matrices, memory, kernels, what its processes send each
+other, and what a sharded unit costs them.
 
 Everything is measured in as many processes as the machine has cores, each with one thread, since that is how workers use it.
 """
@@ -15,6 +16,9 @@ import psutil
 import torch
 import torch.distributed as dist
 import yaml
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 
 from pipelines.planner.processes import call_in_processes
 from pipelines.planning.hardware import SHEETS
@@ -28,6 +32,8 @@ MESSAGE_BYTES = tuple(2**power for power in range(10, 25, 2))
 _REPEATS, _WARM_UP = 15, 2
 _SIDE, _NUMBERS, _KERNELS = 1024, 2**24, 1000
 """Side of the matrices, numbers of the vectors, and kernels that are timed together."""
+_UNITS, _UNIT_WIDTHS, _UNIT_ROWS = 4, (8, 64, 256, 1024), 32
+"""Linear layers of a sharded model, their widths, and rows of a step."""
 
 
 def write_sheet(folder: Path, cores: int = 0) -> Path:
@@ -62,6 +68,8 @@ def measure_machine(cores: int) -> dict[str, Any]:
         if "memory" in links:
             latency, rate = links["memory"]
             fields |= {"sum_latency_seconds": latency, "sum_bytes_per_second": rate}
+        latency, rate = fit_shards(call_in_processes(cores, time_shards)[0], cores)
+        fields |= {"shard_latency_seconds": latency, "shard_bytes_per_second": rate}
     return fields
 
 
@@ -75,8 +83,39 @@ def fit_link(points: Sequence[tuple[int, float]], workers: int) -> tuple[float, 
     relative errors."""
     sizes, seconds = np.array(points).T
     terms = 2 * (workers - 1) * np.stack([np.ones_like(sizes), sizes / workers], axis=1)
+    return _fit_latency_and_rate(terms, seconds)
+
+
+def fit_shards(points: Sequence[tuple[int, float]], workers: int) -> tuple[float, float]:
+    """Latency in seconds, and bytes a second, of a ring through `workers` that makes the three messages of a unit of so many bytes in these
+    seconds: its parameters are gathered for both passes, and its gradients are summed."""
+    sizes, seconds = np.array(points).T
+    terms = 3 * (workers - 1) * np.stack([np.ones_like(sizes), sizes / workers], axis=1)
+    return _fit_latency_and_rate(terms, seconds)
+
+
+def _fit_latency_and_rate(terms: np.ndarray, seconds: np.ndarray) -> tuple[float, float]:
     (latency, per_byte), *_ = np.linalg.lstsq(terms / seconds[:, None], np.ones_like(seconds), rcond=None)
     return max(float(latency), 1e-9), 1 / max(float(per_byte), 1e-12)
+
+
+def time_shards() -> list[tuple[int, float]]:
+    """Bytes of a unit, and the seconds by which a step of it takes longer when its parameters are sharded."""
+    mesh, points = init_device_mesh("cpu", (dist.get_world_size(),)), []
+    for width in _UNIT_WIDTHS:
+        rows = torch.rand(_UNIT_ROWS, width)
+        model = nn.Sequential(*(nn.Linear(width, width) for _ in range(_UNITS)))
+
+        def step(values: torch.Tensor, model: nn.Module = model) -> None:
+            model(values).sum().backward()
+
+        alone = _median_seconds(step, rows, dist.barrier)
+        size = sum(parameter.nbytes for parameter in model.parameters()) // _UNITS
+        for unit in (*model, model):
+            fully_shard(unit, mesh=mesh)
+        together = _median_seconds(step, rows, dist.barrier)
+        points.append((size, max(together - alone, 1e-9) / _UNITS))
+    return points
 
 
 def _time_all_reduces() -> dict[str, list[tuple[int, float]]]:

@@ -29,8 +29,12 @@ from pipelines.train.workers import WorkerContext
 
 _WARM_UP, _LEAST, _MOST = 2, 5, 30
 """Steps before those that are timed, and how many of these."""
-_CASE_SECONDS = 2.0
-"""For which steps of a case are timed, unless they are too few."""
+_CASE_SECONDS = 1.5
+"""For which steps of a case are timed in each round, unless they are too few."""
+_ROUNDS = 2
+"""Of all cases: a core of a shared machine is slower by a third for seconds at a time, and so for one case and not for another."""
+UNDISTURBED = 0.25
+"""The quantile of a step's seconds that counts: other programs make steps slower, and none faster."""
 _READING_SECONDS = 0.5
 """After which reading alone ends."""
 _RATE = 1e-6
@@ -52,6 +56,22 @@ def time_passes(config: Config, version: Version, model: ModelCosts, workers: in
 
     Each worker is a process that takes all steps alone, while the others do the same: so they compete for cores and memory, and wait for
     nobody. Raises ConfigError if the training split has too few rows for a step."""
+    cases = timed_cases(config, version, workers)
+    answers = call_in_processes(workers, _time_rounds, config, version, cases, strategy, threads=config.train.cpus_per_worker)
+    rounds = [step_seconds(of_workers) for of_workers in zip(*(answer[0] for answer in answers), strict=True)]
+    passes = fit_passes(cases, [min(seconds) for seconds in zip(*rounds, strict=True)], min(answer[1] for answer in answers))
+    return replace(passes, process_bytes=process_bytes(model, cases[0], max(answer[2] for answer in answers)))
+
+
+def process_bytes(model: ModelCosts, case: TimedCase, peak: float) -> float:
+    """Bytes of a process besides its model, of the most memory that it has had in steps of a case."""
+    layout = ParallelLayout(microbatch=case.rows, full_copies=True, precision="fp32")
+    return max(0.0, peak - estimate_memory(model, layout).total)
+
+
+def timed_cases(config: Config, version: Version, workers: int) -> tuple[TimedCase, ...]:
+    """The steps that are timed for so many workers, those with fewest rows first. Raises ConfigError if the training split has too few rows
+    for one of them."""
     most = max(2, config.train.global_batch // workers // 2 * 2)
     rows = (max(2, most // 16 * 2), most)  # even, and never one: batch norm needs two, and mixed pairs an even number
     if version.rows("train") < 2 * most:
@@ -59,13 +79,7 @@ def time_passes(config: Config, version: Version, model: ModelCosts, workers: in
             f"a step of two passes of {most} rows cannot be timed with the {version.rows('train')} rows of split train; lower "
             "train.global_batch, or plan without measuring"
         )
-    cases = tuple(TimedCase(count, passes) for count in rows for passes in (1, 2))
-    answers = call_in_processes(workers, _time_cases, config, version, cases, strategy, threads=config.train.cpus_per_worker)
-    seconds = [float(np.median(np.max(of_workers, axis=0))) for of_workers in zip(*(answer[0] for answer in answers), strict=True)]
-    passes = fit_passes(cases, seconds, min(answer[1] for answer in answers))
-    few_rows = ParallelLayout(microbatch=rows[0], full_copies=True, precision="fp32")
-    process_bytes = max(answer[2] for answer in answers) - estimate_memory(model, few_rows).total
-    return replace(passes, process_bytes=max(0.0, process_bytes))
+    return tuple(TimedCase(count, passes) for count in rows for passes in (1, 2))
 
 
 def fit_passes(cases: Sequence[TimedCase], seconds: Sequence[float], loader_rows_per_second: float) -> MeasuredPasses:
@@ -75,18 +89,27 @@ def fit_passes(cases: Sequence[TimedCase], seconds: Sequence[float], loader_rows
     return MeasuredPasses(float(constant), float(per_row), float(update), loader_rows_per_second)
 
 
-def _time_cases(
-    config: Config, version: Version, cases: tuple[TimedCase, ...], strategy: StrategyChoice
-) -> tuple[list[np.ndarray], float, float]:
-    """Seconds of steps of each case, rows a second of the loader alone, and the most memory of this process in the first case."""
-    first, *others = (_case_config(config, case, strategy) for case in cases)
-    seconds = [_time_steps(first, version)]
+def time_round(config: Config, version: Version, cases: Sequence[TimedCase], strategy: StrategyChoice) -> list[np.ndarray]:
+    """Seconds of some steps of each case, float64 of shape (steps,), in one of the processes that do the same."""
+    return [_time_steps(case_config(config, case, strategy), version) for case in cases]
+
+
+def step_seconds(of_workers: Sequence[Sequence[np.ndarray]]) -> list[float]:
+    """Seconds of each case's step, of which every worker has timed some: those of the slowest worker, where nothing disturbs it."""
+    return [float(np.quantile(np.max(seconds, axis=0), UNDISTURBED)) for seconds in zip(*of_workers, strict=True)]
+
+
+def _time_rounds(
+    config: Config, version: Version, cases: Sequence[TimedCase], strategy: StrategyChoice
+) -> tuple[list[list[np.ndarray]], float, float]:
+    """Seconds of steps of each case in each round, rows a second of the loader alone, and the most memory of this process with few rows."""
+    time_round(config, version, cases[:1], strategy)
     memory = peak_bytes(torch.device("cpu"))
-    seconds += [_time_steps(case, version) for case in others]
-    return seconds, _time_loader(others[-1], version), memory
+    rounds = [time_round(config, version, cases, strategy) for _ in range(_ROUNDS)]
+    return rounds, time_loader(case_config(config, cases[-1], strategy), version), memory
 
 
-def _case_config(config: Config, case: TimedCase, strategy: StrategyChoice) -> Config:
+def case_config(config: Config, case: TimedCase, strategy: StrategyChoice) -> Config:
     """The config that takes such steps on one worker. A strategy whose passes do not depend on workers computes a shard in each."""
     values = config.train.model_dump(mode="json", exclude_unset=True, exclude={"init_from", "balance"})
     values |= {"strategy": strategy, "workers": 1, "global_batch": case.rows * case.passes, "shards": 1, "grad_accum_steps": case.passes}
@@ -124,7 +147,7 @@ def _steps_to_time(step_seconds: float) -> int:
     return int(steps)
 
 
-def _time_loader(config: Config, version: Version) -> float:
+def time_loader(config: Config, version: Version) -> float:
     """Rows a second of the loader where nothing computes."""
     task = build_task(config.task, version.manifest)
     strategy = create_strategy(config.train, task, WorkerContext())

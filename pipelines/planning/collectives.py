@@ -54,6 +54,14 @@ def memory_network(hardware: Hardware) -> Network:
     return replace(links, link_bytes_per_second=hardware.sum_bytes_per_second, link_latency_seconds=hardware.sum_latency_seconds)
 
 
+def shard_network(hardware: Hardware) -> Network:
+    """The bandwidths within a machine whose processes gather units of a sharded model without GPUs; `network` elsewhere."""
+    links = network(hardware)
+    if not hardware.shard_bytes_per_second:
+        return links
+    return replace(links, link_bytes_per_second=hardware.shard_bytes_per_second, link_latency_seconds=hardware.shard_latency_seconds)
+
+
 def group(dimensions: tuple[tuple[int, int], ...], devices_per_machine: int) -> DeviceGroup:
     """The group over dimensions of a mesh, each a (size, stride) in ranks; consecutive ranks share a machine."""
     size, per_machine = 1, 1

@@ -21,6 +21,7 @@ from pipelines.planning.collectives import (
     network,
     reduce_scatter_seconds,
     send_seconds,
+    shard_network,
 )
 from pipelines.planning.hardware import BYTES, Hardware
 from pipelines.planning.layouts import ParallelLayout
@@ -350,6 +351,7 @@ def _data_parallel_seconds(share: WorkerLayers, machine: _Machine, forward: _Pas
         sums = all_reduce_seconds(COMPRESSED_BYTES[layout.compression] * parameters, members, links)
         return _seconds_lost(machine, [_Phase(sums, backward.total, 1)], units)
     members = machine.group("shard", "context")
+    links = shard_network(machine.hardware) if members.machines == 1 else links
     gather = units * all_gather_seconds(BYTES[layout.precision] * parameters / units, members, links)
     scatter = units * reduce_scatter_seconds(4 * parameters / units, members, links)
     scatter += all_reduce_seconds(4 * parameters / layout.parameter_shards, machine.group("replicate"), links)

@@ -11,9 +11,13 @@ from pipelines.config import Config
 from pipelines.costs.config_costs import config_costs
 from pipelines.data.versions.versions import Version
 from pipelines.errors import ConfigError
-from pipelines.planner.calibration import fit_link, time_messages
+from pipelines.planner.calibration import fit_link, fit_shards, time_messages, time_shards
 from pipelines.planner.pass_timing import TimedCase, fit_passes, time_passes
 from pipelines.planner.processes import call_in_processes
+from pipelines.planning.hardware import read_hardware
+from pipelines.planning.layouts import ParallelLayout
+from pipelines.planning.model_costs import Layer, ModelCosts
+from pipelines.planning.step_time import estimate_step
 
 
 def rank_and_sum(number: int) -> tuple[int, float, int]:
@@ -37,6 +41,25 @@ def test_a_link_is_fitted_to_its_all_reduces(workers: int) -> None:
     latency, rate = 50e-6, 2e9
     points = [(size, 2 * (workers - 1) * (latency + size / workers / rate)) for size in (2**10, 2**16, 2**24)]
     assert fit_link(points, workers) == pytest.approx((latency, rate))
+
+
+@pytest.mark.parametrize("workers", [2, 4])
+def test_a_unit_costs_the_three_messages_that_calibration_has_fitted(workers: int) -> None:
+    """The estimate of a step of a sharded model reads the sheet as calibration writes it."""
+    latency, rate = 1e-3, 2e8
+    seconds = {size: 3 * (workers - 1) * (latency + size / workers / rate) for size in (2**10, 2**16, 2**24)}
+    assert fit_shards(list(seconds.items()), workers) == pytest.approx((latency, rate))
+    fields = {"shard_latency_seconds": latency, "shard_bytes_per_second": rate, "devices_per_machine": workers, "contention": 1.0}
+    hardware = read_hardware("cpu2").model_copy(update=fields)
+    model = ModelCosts("units", tuple(Layer(f"unit {number}", 1, 2**14) for number in range(3)))
+    layout = ParallelLayout(shard=workers, microbatch=8, precision="fp32")
+    assert estimate_step(model, hardware, layout).communication_seconds == pytest.approx(3 * seconds[2**16], rel=0.01)
+
+
+def test_sharded_units_of_two_processes_are_timed() -> None:
+    points = call_in_processes(2, time_shards)[0]
+    assert [size for size, _ in points] == sorted(size for size, _ in points)
+    assert points[-1][1] > points[0][1] > 0
 
 
 def test_messages_of_two_processes_are_timed() -> None:
