@@ -57,10 +57,10 @@ def around(value: float, factor: float = 10.0) -> Dimension:
 class Scheduler(Section):
     """Which trials are trained further. The name of a kind alone is short for its defaults: `scheduler: none`."""
 
-    kind: Literal["asha", "pbt", "none"] = "asha"
-    """`asha` trains all trials for a few epochs, and the best of them for more (asynchronous successive halving, Li et al. 2020); `pbt`
-    changes the learning rate and weight decay of trials while they are trained (population based training, Jaderberg et al. 2017); `none`
-    trains each for all `train.epochs`."""
+    kind: Literal["asha", "none", "pbt"] = "asha"
+    """`asha` trains all trials for a few epochs, and the best of them for more (asynchronous successive halving, Li et al. 2020); `none`
+    trains each for all `train.epochs`; `pbt` trains a population, whose worst members are replaced by others that go on from the best with
+    another learning rate or weight decay (population based training, Jaderberg et al. 2017)."""
     min_epochs: Annotated[PositiveInt, OnlyWith(".kind", ("asha",))] = 1
     """Epochs of every trial."""
     reduction: Annotated[int, Field(ge=2), OnlyWith(".kind", ("asha",))] = 3
@@ -119,7 +119,7 @@ class Tune(Section):
     budget: Annotated[str | PositiveInt | None, AfterValidator(_check_budget), BeforeValidator(_parse_budget)] = None
     """When no further work begins: a time such as 10m, or a number of epochs of all trials together. Trials under way are completed."""
     scheduler: Annotated[Scheduler, BeforeValidator(expand_kind)] = Scheduler()
-    """Which trials are trained further: asha, pbt, none, or a section with its settings."""
+    """Which trials are trained further: asha, none, pbt, or a section with its settings."""
     proposer: Annotated[Literal["tpe", "random", "grid"], _LEARNS_WITHOUT_POPULATION] = "tpe"
     """How a trial is proposed: `tpe` learns from results (tree-structured Parzen estimator, Bergstra et al. 2011), `random` does not, and
     `grid` goes through all combinations of choices and whole numbers in their order. A population, which begins before there are any

@@ -136,11 +136,8 @@ def describe_lineage(result: SearchResult) -> list[str]:
     first, *others = lineage(result.trials, result.winner)
     if not others:
         return []
-    return [f"the winner began as trial {first.number}, {', '.join(describe_fork(trial) for trial in others)}"]
-
-
-def describe_fork(trial: TrialResult) -> str:
-    return f"and became trial {trial.number} after epoch {trial.source_epoch}"
+    steps = [f"trial {trial.number} after epoch {trial.source_epoch}" for trial in others]
+    return [f"the winner began as trial {first.number}, and became {', then '.join(steps)}"]
 
 
 def describe_fresh(result: SearchResult) -> list[str]:
