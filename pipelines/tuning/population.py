@@ -33,14 +33,14 @@ from pipelines.tuning.search import (
     TrialJob,
     TrialScore,
     rank,
-    round_starts,
     within_budget,
 )
 
 FACTORS = (0.8, 1.25)
 """By one of which a value is multiplied, as in the paper's experiments."""
 _MOST_DRAWS = 16
-"""Attempts to change anything: a value may be at an end of its range, or drawn again."""
+"""Attempts at a change: a value may be at an end of its range, and another new trial may have it already. If all fail, as with a choice
+of two rates, there is one member less."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Population:
     """How a population changes. `next_job` decides all of it."""
 
     space: Mapping[str, Dimension]
-    """By dotted name, those settings of the space that change, in their order by name."""
+    """The settings of `train` that change, by name and in that order, of those in the search's space."""
     quantile: float
     resample: float
     seed: int
@@ -73,6 +73,12 @@ class Population:
             return DONE
         return members[0]
 
+    def complete_rounds(self, plan: SearchPlan, jobs: Sequence[TrialJob], results: Mapping[int, TrialScore]) -> Sequence[TrialJob]:
+        """The jobs without a last round in which not all members have one, as where time has run out. The first round stays in any case."""
+        start = round_starts(jobs)[-1] if jobs else 0
+        is_complete = not start or len(jobs) - start == len(self._members(plan, jobs[:start], results))
+        return jobs if is_complete else jobs[:start]
+
     def _members(self, plan: SearchPlan, jobs: Sequence[TrialJob], results: Mapping[int, TrialScore]) -> list[TrialJob]:
         """The jobs of the round after all of `jobs`; none after the last round, or if no member is left.
 
@@ -84,12 +90,15 @@ class Population:
         results_by_trial = {job.trial: (job, results[index]) for index, job in enumerate(jobs) if index >= start}
         best, stopped = self._compare(plan, {trial: score for trial, (_, score) in results_by_trial.items()})
         number, epochs, new = max(job.trial for job in jobs), plan.rungs[rung], list[TrialJob]()
-        for place in range(len(stopped) if best else 0):
-            trial = number + 1 + place
+        for _ in range(len(stopped) if best else 0):
+            trial = number + 1 + len(new)
             chance = self._chance(trial)
-            source = results_by_trial[chance.choice(best)][0]
-            params = self.change(source.params, source.epochs, chance)
-            new.append(TrialJob(trial, params, epochs, rung, ForkPoint(source.trial, source.epochs)))
+            for _ in range(_MOST_DRAWS):
+                source = results_by_trial[chance.choice(best)][0]
+                params = self.change(source.params, source.epochs, chance)
+                if all(params != job.params for job in new):  # else both would be one training
+                    new.append(TrialJob(trial, params, epochs, rung, ForkPoint(source.trial, source.epochs)))
+                    break
         going_on = [job for trial, (job, _) in sorted(results_by_trial.items()) if trial not in stopped]
         return [*new, *(TrialJob(job.trial, job.params, epochs, rung, job.fork) for job in going_on)]
 
@@ -97,7 +106,7 @@ class Population:
         """The trials that are the best, and those that are stopped: as many of the worst, and all that have failed."""
         ranks = {trial: rank(score.newest, plan.direction) for trial, score in scores.items()}
         ranked = sorted(ranks, key=lambda trial: (ranks[trial], trial))
-        count = min(ceil(self.quantile * len(ranked)), len(ranked) // 2)
+        count = min(ceil(round(self.quantile * len(ranked), 9)), len(ranked) // 2)
         best = [trial for trial in ranked[: max(count, 1)] if ranks[trial] < inf]
         failed = {trial for trial, score in scores.items() if score.value is None}
         lasting = {*best, *((1,) if plan.first is not None else ())}
@@ -111,14 +120,16 @@ class Population:
     def change(self, params: Params, after_epoch: int, chance: Random) -> Params:
         """The parameters with one change more: of every setting that changes, unless it is at an end of its range."""
         changes: list[dict[str, Any]] = list(params.get(CHANGES, ()))
-        present = {name: params[name] for name in self.space}
+        present = {name: params[f"train.{name}"] for name in self.space}
         for change in changes:
-            present |= {name: change[key] for name in self.space if (key := name.rpartition(".")[2]) in change}
+            present |= {name: change[name] for name in self.space if name in change}
+        values = present
         for _ in range(_MOST_DRAWS):
             values = {name: self._changed_value(dimension, present[name], chance) for name, dimension in self.space.items()}
-            if changed := {name.rpartition(".")[2]: value for name, value in values.items() if value != present[name]}:
-                return {**params, CHANGES: [*changes, {"after_epoch": after_epoch, **changed}]}
-        return {**params, CHANGES: [*changes, {"after_epoch": after_epoch, **{name.rpartition(".")[2]: present[name] for name in present}}]}
+            if values != present:
+                break
+        changed = {name: value for name, value in values.items() if value != present[name]}
+        return {**params, CHANGES: [*changes, {"after_epoch": after_epoch, **(changed or values)}]}
 
     def _changed_value(self, dimension: Dimension, value: float, chance: Random) -> float:
         """Another value of a setting, within its range: of a choice a neighbour, which is the next smaller or greater one."""
@@ -146,6 +157,11 @@ def comparison_epochs(epochs: int, interval_epochs: int) -> tuple[int, ...]:
     return (*range(interval_epochs, epochs, interval_epochs), epochs)
 
 
+def round_starts(jobs: Sequence[TrialJob]) -> list[int]:
+    """The index of the first job of each round."""
+    return [index for index, job in enumerate(jobs) if index == 0 or job.rung > jobs[index - 1].rung]
+
+
 def population_faults(config: Config) -> Iterator[str]:
     """Why a population cannot be trained as the config has it, each with a remedy."""
     settings, train = config.tune, config.train
@@ -160,8 +176,8 @@ def population_faults(config: Config) -> Iterator[str]:
         yield f"tune.trials is {settings.trials}, and a population has two members or more; raise it"
     if interval >= train.epochs:
         yield (
-            f"tune.scheduler.interval_epochs is {interval}, and a trial has {train.epochs} epochs, so that nothing would change; lower it, or "
-            "raise train.epochs"
+            f"tune.scheduler.interval_epochs is {interval}, and a trial has {train.epochs} epochs, so that nothing would change; lower it, "
+            "or raise train.epochs"
         )
     if train.changes or CHANGES in settings.space:
         yield f"{CHANGES} is given, but tune.scheduler is pbt, which decides changes itself; remove one of them"
@@ -176,7 +192,6 @@ def population_faults(config: Config) -> Iterator[str]:
 
 
 def _changing_space(config: Config) -> dict[str, Dimension]:
-    """The settings of the space that may change during a training, and have several values."""
-    names = [f"train.{name}" for name in sorted(CHANGEABLE)]
-    space = {name: config.tune.space[name] for name in names if name in config.tune.space}
-    return {name: dimension for name, dimension in space.items() if dimension.choice is None or len(dimension.choice) > 1}
+    """The settings of `train` that may change during a training, and have several values in the space."""
+    space = {name: config.tune.space.get(f"train.{name}") for name in sorted(CHANGEABLE)}
+    return {name: dimension for name, dimension in space.items() if dimension and (dimension.choice is None or len(dimension.choice) > 1)}

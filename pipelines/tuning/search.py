@@ -166,7 +166,7 @@ def rank(value: float | None, direction: Literal["min", "max"]) -> float:
 
 def best_trial(plan: SearchPlan, jobs: Sequence[TrialJob], results: Mapping[int, TrialScore]) -> SeenTrial | None:
     """The best of the trials that came furthest, the first of equal ones; None if all have failed."""
-    jobs = complete_rounds(jobs) if plan.population is not None else jobs
+    jobs = jobs if plan.population is None else plan.population.complete_rounds(plan, jobs, results)
     trials = [trial for trial in visible_trials(jobs, results, len(jobs)) if trial.values and rank(trial.values[-1], plan.direction) < inf]
     return min(trials, key=lambda trial: (-trial.rungs, rank(trial.values[-1], plan.direction), trial.number), default=None)
 
@@ -184,18 +184,6 @@ def within_budget(plan: SearchPlan, jobs: Sequence[TrialJob], *further: TrialJob
     if plan.budget_epochs is not None and total_epochs([*jobs, *further]) > plan.budget_epochs:
         return DONE
     return further[0]
-
-
-def round_starts(jobs: Sequence[TrialJob]) -> list[int]:
-    """The index of the first job of each round of a population."""
-    return [index for index, job in enumerate(jobs) if index == 0 or job.rung > jobs[index - 1].rung]
-
-
-def complete_rounds(jobs: Sequence[TrialJob]) -> Sequence[TrialJob]:
-    """The jobs without a last round in which not all members have one, as where time has run out. The first round stays in any case."""
-    starts = round_starts(jobs)
-    members = starts[1] if len(starts) > 1 else len(jobs)
-    return jobs if len(jobs) - starts[-1] >= members else jobs[: starts[-1]]
 
 
 def _first_trial(plan: SearchPlan, jobs: Sequence[TrialJob], results: Mapping[int, TrialScore], visible: int) -> TrialJob | None:

@@ -68,9 +68,7 @@ Workers = Annotated[
 ]
 
 
-def _only_strategies_with(
-    attribute: str, values: tuple[Any, ...] = (), unless: Callable[[Any], bool] = lambda config: False
-) -> OnlyWith:
+def _only_strategies_with(attribute: str, values: tuple[Any, ...] = (), unless: Callable[[Any], bool] = lambda config: False) -> OnlyWith:
     """A condition that the settings of the strategy say so of themselves."""
 
     def remedy() -> str:
@@ -78,7 +76,9 @@ def _only_strategies_with(
 
         return f"set train.strategy to {' or '.join(strategy_kinds_with(attribute))}"
 
-    return OnlyWith("train.strategy", fits=lambda strategy, _: bool(getattr(strategy, attribute)), remedy=remedy, values=values, unless=unless)
+    return OnlyWith(
+        "train.strategy", fits=lambda strategy, _: bool(getattr(strategy, attribute)), remedy=remedy, values=values, unless=unless
+    )
 
 
 def _unless_epochs(more_than: Callable[[Any], int], remedy: str, values: tuple[Any, ...] = ()) -> OnlyWith:
