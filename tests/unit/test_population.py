@@ -305,6 +305,7 @@ def test_members_are_compared_after_every_few_epochs(epochs: int, interval: int,
 
 
 LR: dict[str, Any] = {"train.lr": {"log": [1e-3, 1e-1]}}
+CHANGED: dict[str, Any] = {"train.changes": [{"after_epoch": 1, "lr": 0.1}]}
 ONE_RATE: dict[str, Any] = {"tune.space": {"train.lr": {"choice": [0.1]}}}
 RARE: dict[str, Any] = {"tune.scheduler": {"kind": "pbt", "interval_epochs": 9}}
 
@@ -318,8 +319,8 @@ RARE: dict[str, Any] = {"tune.scheduler": {"kind": "pbt", "interval_epochs": 9}}
         ({"tune.trials": 1}, "tune.trials is 1, and a population has two members or more; raise it", {"tune.trials": 2}),
         (RARE, "so that nothing would change; lower it", {"tune.scheduler": "pbt"}),
         (RARE, "or raise train.epochs", {"train.epochs": 10}),
-        ({"train.changes": [{"after_epoch": 1, "lr": 0.1}]}, "which decides changes itself; remove one of them", {"train.changes": []}),
-        ({"train.changes": [{"after_epoch": 1, "lr": 0.1}]}, "which decides changes itself; remove one of them", {"tune.scheduler": "asha"}),
+        (CHANGED, "which decides changes itself; remove one of them", {"train.changes": []}),
+        (CHANGED, "which decides changes itself; remove one of them", {"tune.scheduler": "asha"}),
         ({"train.early_stopping": 2}, "whose members go on with other settings; set it to null", {"train.early_stopping": None}),
         ({"train.early_stopping": 2}, "or tune.scheduler to asha", {"tune.scheduler": "asha"}),
         ({"train.strategy": "local_sgd"}, "set train.strategy to ddp or exact or sharded", {"train.strategy": "exact"}),
