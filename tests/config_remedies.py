@@ -41,6 +41,18 @@ _BLENDED: dict[str, Any] = {
 }
 CASES: dict[str, tuple[dict[str, Any], tuple[dict[str, Any], ...]]] = {
     "{} is {}, but it is a number; write {} if that is meant": ({"train.epochs": True}, ({"train.epochs": 1},)),
+    "nothing changes; give it {}, or remove it": (
+        {"train.changes": [{"after_epoch": 2}]},
+        ({"train.changes": [{"after_epoch": 2, "lr": 0.1}]}, {"train.changes": GONE}),
+    ),
+    "give one for each epoch, the first one first": (
+        {"train.changes": [{"after_epoch": 2, "lr": 0.1}, {"after_epoch": 1, "lr": 0.2}]},
+        ({"train.changes": [{"after_epoch": 1, "lr": 0.2}, {"after_epoch": 2, "lr": 0.1}]},),
+    ),
+    "which none of the {} epochs follows; raise epochs": (
+        {"train.changes": [{"after_epoch": 5, "lr": 0.1}], "train.epochs": 5},
+        ({"train.epochs": 6}, {"train.changes": GONE}),
+    ),
     "which rows are of one thing; set key": (
         {"dataset.newest": "age", "dataset.key": []},
         ({"dataset.key": ["age"]}, {"dataset.newest": ""}),

@@ -166,4 +166,6 @@ class Config(Section):
         excluded: Any = {**self.placement, "task": self.task.excluded_from_identity}
         settings = self.model_dump(mode="json", include={"task": True, "train": True}, exclude=excluded)
         settings["train"] |= {"init_from": self.train.init_from.identity, "lr_factors": list(self.train.lr_factors.items())}
+        if not self.train.changes:
+            del settings["train"]["changes"]  # so that trainings of before there were any are found
         return sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()

@@ -19,6 +19,7 @@ from pipelines.config.tasks.functions import FunctionSettings
 from pipelines.config.tasks.task import TASKS
 from pipelines.config.tracking import Tracking
 from pipelines.config.train.base import BalanceSettings, Checkpoint, Lora, ParallelSettings
+from pipelines.config.train.changes import TrainChange
 from pipelines.config.train.init_from import InitFrom
 from pipelines.config.train.strategy import STRATEGIES, StrategySettings
 from pipelines.config.train.train import Train
@@ -75,6 +76,7 @@ def _sections() -> list[str]:
         "`train.balance`": BalanceSettings,
         "`train.init_from`": InitFrom,
         "`train.lora`": Lora,
+        "`train.changes`, each": TrainChange,
         "`tracking`": Tracking,
         "`registry`": Registry,
         "`export`": Export,

@@ -46,6 +46,7 @@ from pipelines.config.train.base import Checkpoint as Checkpoint
 from pipelines.config.train.base import Lora as Lora
 from pipelines.config.train.base import ParallelSettings as ParallelSettings
 from pipelines.config.train.base import Profile as Profile
+from pipelines.config.train.changes import TrainChange as TrainChange
 from pipelines.config.train.init_from import InitFrom as InitFrom
 from pipelines.config.train.train import Train as Train
 from pipelines.config.tuning import Dimension as Dimension

@@ -6,7 +6,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, PositiveInt, model_
 
 from pipelines.config.durations import duration_seconds
 from pipelines.config.effects import OnlyWith
-from pipelines.config.section import Section, Seed, Text, expand_kind
+from pipelines.config.section import Fraction, Section, Seed, Text, expand_kind
 
 
 class Dimension(Section):
@@ -57,13 +57,20 @@ def around(value: float, factor: float = 10.0) -> Dimension:
 class Scheduler(Section):
     """Which trials are trained further. The name of a kind alone is short for its defaults: `scheduler: none`."""
 
-    kind: Literal["asha", "none"] = "asha"
+    kind: Literal["asha", "none", "pbt"] = "asha"
     """`asha` trains all trials for a few epochs, and the best of them for more (asynchronous successive halving, Li et al. 2020); `none`
-    trains each for all `train.epochs`."""
+    trains each for all `train.epochs`; `pbt` trains a population, whose worst members are replaced by others that go on from the best with
+    another learning rate or weight decay (population based training, Jaderberg et al. 2017)."""
     min_epochs: Annotated[PositiveInt, OnlyWith(".kind", ("asha",))] = 1
     """Epochs of every trial."""
     reduction: Annotated[int, Field(ge=2), OnlyWith(".kind", ("asha",))] = 3
     """One in so many trials is trained further, for so many times the epochs."""
+    interval_epochs: Annotated[PositiveInt, OnlyWith(".kind", ("pbt",))] = 1
+    """Epochs after which all members of the population are compared, again and again."""
+    quantile: Annotated[float, Field(gt=0, le=0.5), OnlyWith(".kind", ("pbt",))] = 0.25
+    """Share of the population that is stopped then. Each is replaced by one of as many best, which goes on with a change."""
+    resample: Annotated[Fraction, OnlyWith(".kind", ("pbt",))] = 0.25
+    """Share of changes whose value is drawn from the space anew; all others are the value before, times 0.8 or 1.25."""
 
 
 def _parse_budget(value: Any) -> Any:
@@ -92,6 +99,14 @@ def budget_seconds(budget: str | int | None) -> float | None:
     return duration_seconds(budget) if isinstance(budget, str) else None
 
 
+_LEARNS_WITHOUT_POPULATION = OnlyWith(
+    ".scheduler",
+    fits=lambda scheduler, _: scheduler.kind != "pbt",
+    remedy="set tune.proposer to random or grid",
+    values=("tpe",),
+)
+
+
 class Tune(Section):
     """A search for good settings. It decides no model by itself: a trial is an ordinary training."""
 
@@ -100,14 +115,15 @@ class Tune(Section):
     metric: str = ""
     """Validation metric to optimise; by default the one that selects the best epoch, `train.monitor`."""
     trials: PositiveInt = 30
-    """Number of trials. More of them begin with the same ones."""
+    """Number of trials. More of them begin with the same ones. With `pbt`, those that it begins with, the population."""
     budget: Annotated[str | PositiveInt | None, AfterValidator(_check_budget), BeforeValidator(_parse_budget)] = None
     """When no further work begins: a time such as 10m, or a number of epochs of all trials together. Trials under way are completed."""
     scheduler: Annotated[Scheduler, BeforeValidator(expand_kind)] = Scheduler()
-    """Which trials are trained further: asha, none, or a section with its settings."""
-    proposer: Literal["tpe", "random", "grid"] = "tpe"
+    """Which trials are trained further: asha, none, pbt, or a section with its settings."""
+    proposer: Annotated[Literal["tpe", "random", "grid"], _LEARNS_WITHOUT_POPULATION] = "tpe"
     """How a trial is proposed: `tpe` learns from results (tree-structured Parzen estimator, Bergstra et al. 2011), `random` does not, and
-    `grid` goes through all combinations of choices and whole numbers in their order."""
+    `grid` goes through all combinations of choices and whole numbers in their order. A population, which begins before there are any
+    results, is random unless this is `grid`."""
     seed: Seed = 0
     """Seed of the proposals."""
     parallel: PositiveInt = 4

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from pipelines.config.train.changes import CHANGES, describe_changes
 from pipelines.config.tuning import Dimension
 from pipelines.errors import TrackingError
 from pipelines.report.figures.canvas import UndefinedError
@@ -11,7 +12,7 @@ from pipelines.report.figures.searches import importance_bars, parallel_coordina
 from pipelines.report.fold_metrics import describe_mean
 from pipelines.report.rendering import Best, Code, Facts, Figure, Note, PageTable, Picture, percentage, readable, render
 from pipelines.tracking.history import History, history
-from pipelines.tracking.search_files import SEARCH_FILE, SearchFiles, TrialResult, read_search_files
+from pipelines.tracking.search_files import SEARCH_FILE, SearchFiles, TrialResult, lineage, read_search_files
 
 MOST_TRIALS = 200
 """Of the table."""
@@ -124,6 +125,7 @@ def _winner_facts(run: History, files: SearchFiles) -> Facts:
         ("training of the winner", Code(best.run_id)),
         ("model", Code(search["model"])),
         ("config of the winner", search["output"] or "in no file"),
+        *([("its lineage", " → ".join(map(_lineage_text, line)))] if len(line := lineage(files.trials, best.number)) > 1 else []),
         ("dataset", f"version {run.tags.get('dataset.version', '?')}, digest {run.tags.get('dataset.digest', '?')[:16]}"),
     ]
     facts += [
@@ -147,7 +149,7 @@ def _savings_table(files: SearchFiles) -> PageTable:
     """How many trials came to each rung, and how many were stopped there."""
     rungs, rows = files.search["rungs"], []
     for rung, epochs in enumerate(rungs):
-        reached = [trial for trial in files.trials if trial.rung >= rung]
+        reached = [trial for trial in files.trials if trial.rung >= rung and trial.source_epoch < epochs]
         stopped = sum(trial.rung == rung and not trial.error for trial in reached) if rung + 1 < len(rungs) else None
         failed = sum(trial.rung == rung and bool(trial.error) for trial in reached)
         rows.append([rung + 1, epochs, len(reached), stopped, failed])
@@ -166,14 +168,27 @@ def _savings_facts(files: SearchFiles) -> Facts:
 
 def _trials_table(files: SearchFiles, trials: Sequence[TrialResult]) -> PageTable:
     names = list(files.config.get("tune", {}).get("space", {}))
+    has_lineage = any(trial.source for trial in files.trials)
     rows = []
     for trial in trials[:MOST_TRIALS]:
         score = "undefined: failed" if trial.score is None else trial.score
         origin = "another search, or by hand" if trial.is_linked else "this search"
-        rows.append(
-            [trial.number, trial.epochs, score, *(_text(trial.params.get(name)) for name in names), Code(trial.run_id[:12]), origin]
-        )
+        changes = [_continued_text(trial), describe_changes(trial.params.get(CHANGES, ()))] if has_lineage else []
+        settings = [*(_text(trial.params.get(name)) for name in names), *changes]
+        rows.append([trial.number, trial.epochs, score, *settings, Code(trial.run_id[:12]), origin])
     cut = f"; {MOST_TRIALS} of {len(trials)}, and the others in trials.json" if len(trials) > MOST_TRIALS else ""
     caption = f"Those that came furthest first, and of these the best first{cut}"
-    header = ["trial", "epochs", files.search["metric"], *(name.partition(".")[2] or name for name in names), "training", "begun by"]
+    columns = [*(name.partition(".")[2] or name for name in names), *(["continues", "changes"] if has_lineage else [])]
+    header = ["trial", "epochs", files.search["metric"], *columns, "training", "begun by"]
     return PageTable(header, rows, caption)
+
+
+def _continued_text(trial: TrialResult) -> str:
+    return f"trial {trial.source} from epoch {trial.source_epoch}" if trial.source else ""
+
+
+def _lineage_text(trial: TrialResult) -> str:
+    """A trial with what it has changed itself."""
+    if not trial.source:
+        return f"trial {trial.number}"
+    return f"trial {trial.number}, {describe_changes(trial.params.get(CHANGES, ())[-1:])}"

@@ -108,6 +108,7 @@ def describe_training(config: Config, manifest: Manifest, result: str, trained: 
     speed, steps = trained["rows"] / max(trained["seconds"], 1e-9), train.strategy.describe_steps(train)
     optimizer = f"{train.optimizer} with " if has_effect(config, "train.optimizer") else ""
     rate = [f"{optimizer}lr {train.lr:g}"] if has_effect(config, "train.lr") else []
+    rate += [f"changed after epoch {', '.join(str(change.after_epoch) for change in train.changes)}"] if train.changes else []
     settings = [config.task.kind, train.strategy.kind, *rate]
     if has_effect(config, "train.global_batch"):
         settings.append(f"batches of {show_count(train.global_batch, 'row')}")

@@ -1,7 +1,7 @@
 """The files of a search's run: a row for each trial, and everything else, for whoever draws its page."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -32,6 +32,10 @@ class TrialResult:
     is_linked: bool
     """Whether its training was begun by hand, or by another search."""
     error: str = ""
+    source: int = 0
+    """The trial that this one continues with other settings; 0 if it began by itself."""
+    source_epoch: int = 0
+    """Epochs that both have: until there, they are one training."""
 
 
 @dataclass(frozen=True)
@@ -55,3 +59,12 @@ def read_search_files(uri: str, run_id: str) -> SearchFiles | None:
             json.loads(file.read_bytes()) if (file := folder / base).exists() else {} for base in (TRIALS, SEARCH_FILE, CONFIG)
         )
     return SearchFiles(tuple(TrialResult(**{**row, "values": tuple(row["values"])}) for row in trials), search, config)
+
+
+def lineage(trials: Sequence[TrialResult], number: int) -> list[TrialResult]:
+    """The trials that a trial continues, one after another, the first one first and it itself last."""
+    by_number = {trial.number: trial for trial in trials}
+    line = [by_number[number]]
+    while line[0].source:
+        line.insert(0, by_number[line[0].source])
+    return line

@@ -13,15 +13,18 @@ from pipelines.config import Config
 from pipelines.data.versions.versions import Version
 from pipelines.errors import TrackingError
 from pipelines.tracking.client import connect, mlflow_errors
+from pipelines.tracking.descriptions import metric_name
 from pipelines.tracking.params_and_tags import flatten
 from pipelines.tracking.parent_run import MOST_RUNS, PARENT, ParentKind, ParentRun, open_parent_run
 from pipelines.tracking.run_heartbeat import DEAD_SECONDS, HEARTBEAT, describe_beat, is_alive
-from pipelines.tracking.training import FOLDER, IDENTITY, IS_TRAINED, NON_FINITE, run_folder, training_identity
+from pipelines.tracking.training import FOLDER, IDENTITY, IS_TRAINED, NON_FINITE, TrainingRun, run_folder, training_identity
 
 SEARCH = "search"
 """The kind of these runs, in their tag KIND."""
 TRIAL, RUNG = "trial", "rung"
 """Tags of a trial's training: its number in the search that began it, and the number of the rung that it was trained to last."""
+FORKED_FROM, FORK_EPOCH = "forked.from", "forked.epoch"
+"""Tags of a training that begins with a part of another one: the ID of its run, and the epochs that both have."""
 _KIND = ParentKind(SEARCH, "mlflow.lockstep.search", "this search")
 _EPOCH = "validation/epoch"
 _POLL_SECONDS = 0.5
@@ -41,6 +44,10 @@ class EpochCurve:
     parent: str
     """The run that it is in; empty if it was begun by hand."""
     status: str
+
+    def is_decided(self, epochs: int) -> bool:
+        """Whether nothing is left to train until that epoch: it has been reached, or can never be."""
+        return len(self.values) >= epochs or self.is_trained or bool(self.error)
 
 
 @dataclass(frozen=True)
@@ -110,6 +117,27 @@ def read_curve(config: Config, version: Version, metric: str) -> EpochCurve | No
         runs = client.search_runs([experiment.experiment_id], condition, order_by=oldest_first) if experiment else []
         curves = [_read_curve(client, run, metric) for run in runs]
     return max(curves, key=lambda curve: (curve.is_trained, len(curve.values)), default=None)
+
+
+def training_folder(config: Config, run_id: str) -> str:
+    """The folder of a training's checkpoints. Raises TrackingError."""
+    client = connect(config.tracking.uri)
+    with mlflow_errors(config.tracking.uri):
+        return run_folder(config, run_id, client.get_run(run_id).data.tags)
+
+
+def copy_points(run: TrainingRun, source_run_id: str, last_step: int) -> None:
+    """Give a training the curves of another one until that step. Raises TrackingError."""
+    points: dict[tuple[int, int], dict[str, float]] = {}
+    with mlflow_errors(run.uri):
+        source = run.client.get_run(source_run_id)
+        for name in source.data.metrics:
+            if metric_name(name).startswith("system/"):  # of a machine, whose steps are other ones
+                continue
+            for point in _history(run.client, source, name):
+                if point.step <= last_step:
+                    points.setdefault((point.step, point.timestamp), {})[name] = point.value
+    run.send([(stamp, step, values) for (step, stamp), values in sorted(points.items())])
 
 
 def _read_curve(client: MlflowClient, run: Run, metric: str) -> EpochCurve:

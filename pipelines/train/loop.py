@@ -72,6 +72,8 @@ class Loop:
             try:
                 while not (self._is_over() or self._is_paused()):
                     run.hooks.epoch(run.state.epochs + 1)
+                    if self._settings.changes:  # which a checkpoint of before the change does not have
+                        self._strategy.set_weight_decay(self._settings.weight_decay_after(run.state.epochs))
                     if not (self._train_epoch() and self._validate()):
                         return self._result(None)
             except NonFiniteError:  # raised on every worker; the save in progress is of an earlier step and valid

@@ -133,6 +133,11 @@ class Update:
             self._average.update()
         return norm
 
+    def set_weight_decay(self, weight_decay: float) -> None:
+        """Set the weight decay of every group of parameters."""
+        for group in self.optimizer.param_groups:
+            group["weight_decay"] = weight_decay
+
     def average_weights(self) -> AbstractContextManager[None]:
         """Have the model's parameters be their averages meanwhile, if the config asks for averages."""
         return self._average.in_place() if self._average else nullcontext()

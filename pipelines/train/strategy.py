@@ -134,6 +134,10 @@ class Strategy(ABC):
         """From the next step on, replica r owns `shard_counts[r]` shards, at least one, and `mesh` says so."""
         raise NotImplementedError
 
+    def set_weight_decay(self, weight_decay: float) -> None:
+        """From the next step on, the weights decay so much. Called before each epoch, or the rest of one, with `train.changes`."""
+        raise NotImplementedError
+
     def average_weights(self) -> AbstractContextManager[None]:
         """Have the model's parameters be their averages over steps meanwhile, with `train.ema_decay`. Around evaluation, and around what
         is kept of the model."""
@@ -192,6 +196,9 @@ class OneOptimizer(Strategy):
     """A strategy whose state is that of one model and its optimizer."""
 
     _update: Update
+
+    def set_weight_decay(self, weight_decay: float) -> None:
+        self._update.set_weight_decay(weight_decay)
 
     def average_weights(self) -> AbstractContextManager[None]:
         return self._update.average_weights()

@@ -2,8 +2,9 @@
 
 1. `space`         checks which settings vary, before anything starts, and makes the config of a trial.
 2. `search`        decides what is tried next: a pure function of the plan and of results. `proposals` asks Optuna for a trial's settings.
+                   `population` decides instead where trials change while they are trained.
 3. `driver`        is the command: it decides jobs, and reads what they reached from MLflow. `final_trainings` are the winner's, and
-                   those of the `combination` of the best trials.
+                   those of the `combination` of the best trials. `forks` begins a trial that continues another one.
 4. `placement`     has Ray Tune run jobs on the cluster, in processes that the next ones use again, as many as `trial_memory` leaves room
                    for.
 5. `search_result` is what a search has found, and its text. `result_files` files it with the `importance` of each setting, and

@@ -13,7 +13,7 @@ from typing import Any
 from pipelines import tracking
 from pipelines.config import Config
 from pipelines.config.load import parse
-from pipelines.config.tuning import budget_seconds
+from pipelines.config.tuning import Scheduler, budget_seconds
 from pipelines.data.versions.folds import open_fold
 from pipelines.data.versions.versions import Version
 from pipelines.errors import ConfigError, LockstepError, TrackingError
@@ -28,7 +28,9 @@ from pipelines.tracking.search_run import TRIAL, EpochCurve, SearchRun, open_sea
 from pipelines.train.checkpoint.run_directory import STOP, RunDirectory
 from pipelines.tuning.combination import best_trials, check_combination
 from pipelines.tuning.final_trainings import FINAL, FinalTrainings
+from pipelines.tuning.forks import fork_training
 from pipelines.tuning.placement import Answer, TrialTask, run_tasks, trains_in_process, trial_places
+from pipelines.tuning.population import comparison_epochs, create_population
 from pipelines.tuning.proposals import proposer
 from pipelines.tuning.result_files import log_result, winner_remarks
 from pipelines.tuning.search import (
@@ -172,6 +174,9 @@ class SearchState:
         except ConfigError as error:
             self._fail(number, str(error))
             return None
+        if job.fork is not None and not (curve and curve.is_decided(job.epochs)):
+            fork_training(config, self.version, job, self._curves[job.fork.trial].run_id, self.run.run_id)
+            curve = read_curve(config, self.version, self.metric)
         if curve:
             self._curves[job.trial] = curve
         self._epochs_before.setdefault(job.trial, len(curve.values) if curve else 0)
@@ -200,7 +205,8 @@ class SearchState:
         if curve is None:
             return False
         if len(curve.values) >= job.epochs or curve.is_trained:
-            self._scores[number] = TrialScore(best_value(curve.values[: job.epochs], self.plan.direction))
+            values = curve.values[: job.epochs]
+            self._scores[number] = TrialScore(best_value(values, self.plan.direction), values[-1] if values else None)
             if curve.parent == self.run.run_id:
                 self.run.tag_trial(curve.run_id, job.rung)
             self._tell(job, self._scores[number].value)
@@ -218,13 +224,16 @@ class SearchState:
     def _tell(self, job: TrialJob, value: float | None) -> None:
         begun = max(earlier.trial for earlier in self.jobs)
         best = best_trial(self.plan, self.jobs, self._scores) if len(self._scores) == len(self.jobs) else None
-        line = f"{begun} of {self.plan.trials} trials, {total_epochs(self.jobs)} epochs"
+        epochs, of_trials = total_epochs(self.jobs), f"of {self.plan.trials} trials" if self.plan.population is None else "trials"
+        line = f"{begun} {of_trials}, {epochs} epochs"
         line += f", best {self.metric} {best.values[-1]:.4g} of trial {best.number}" if best else ""
         if is_json():
             fields = {"trial": job.trial, "epochs": job.epochs, "rung": job.rung, "score": value, "params": job.params}
+            fields |= {"source": job.fork.trial, "source_epoch": job.fork.epoch} if job.fork else {}
             self._progress.say(line, "trial", **fields)
         else:
-            self._progress.show(begun, self.plan.trials, line)
+            is_counted = self.plan.population is None  # else trials stop and begin until all epochs are done
+            self._progress.show(*((begun, self.plan.trials) if is_counted else (epochs, self.plan.trials * self.plan.rungs[-1])), line)
 
     def winner(self) -> TrialResult:
         """The best trial. Raises LockstepError with the first error if all have failed."""
@@ -270,21 +279,30 @@ class SearchState:
         error = self._errors.get(number, "")
         score = None if error else best_value(values, self.plan.direction)
         is_linked = curve is not None and curve.parent != self.run.run_id
-        return TrialResult(number, job.params, curve.run_id if curve else "", job.rung, len(values), values, score, is_linked, error)
+        source, source_epoch = (job.fork.trial, job.fork.epoch) if job.fork else (0, 0)
+        run_id = curve.run_id if curve else ""
+        return TrialResult(number, job.params, run_id, job.rung, len(values), values, score, is_linked, error, source, source_epoch)
 
 
 def _plan(config: Config, direction: Any) -> SearchPlan:
-    settings, epochs = config.tune, config.train.epochs
-    asha = settings.scheduler
+    settings, scheduler = config.tune, config.tune.scheduler
     return SearchPlan(
         trials=settings.trials,
-        rungs=rung_epochs(epochs, asha.min_epochs, asha.reduction) if asha.kind == "asha" else (epochs,),
-        reduction=asha.reduction,
+        rungs=_plan_rungs(config.train.epochs, scheduler),
+        reduction=scheduler.reduction,
         parallel=settings.parallel,
         direction=direction,
         budget_epochs=settings.budget if isinstance(settings.budget, int) else None,
         first=config_params(config),
+        population=create_population(config) if scheduler.kind == "pbt" else None,
     )
+
+
+def _plan_rungs(epochs: int, scheduler: Scheduler) -> tuple[int, ...]:
+    """The epochs after which trials are compared, and those of the whole training last."""
+    if scheduler.kind == "pbt":
+        return comparison_epochs(epochs, scheduler.interval_epochs)
+    return rung_epochs(epochs, scheduler.min_epochs, scheduler.reduction) if scheduler.kind == "asha" else (epochs,)
 
 
 def _replace_monitor(config: Config, version: Version, metric: str) -> Config:

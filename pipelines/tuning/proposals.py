@@ -100,10 +100,12 @@ def _optuna_value(dimension: Dimension, value: Any) -> Any:
 
 def _setting_value(dimension: Dimension, value: Any) -> Any:
     """The value as it stands in a config: of a number, as many digits as people read, within its bounds."""
-    if dimension.choice is not None:
-        return dimension.choice[value]
-    if dimension.integers is not None:
-        return int(value)
-    assert dimension.bounds is not None, "a dimension is one of four"
+    return dimension.choice[value] if dimension.choice is not None else round_parameter(dimension, value)
+
+
+def round_parameter(dimension: Dimension, value: float) -> float:
+    """A number of a range with as many digits as people read, or the nearest one within its bounds."""
+    assert dimension.bounds is not None, "a choice has no numbers between its values"
     low, high = dimension.bounds
-    return min(max(float(f"{value:.{PARAMETER_DIGITS}g}"), low), high)
+    rounded = round(value) if dimension.integers is not None else float(f"{value:.{PARAMETER_DIGITS}g}")
+    return min(max(rounded, low), high)

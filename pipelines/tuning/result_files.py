@@ -30,9 +30,10 @@ def log_result(run: SearchRun, result: SearchResult, space: Mapping[str, Dimensi
 
 
 def trial_importance(result: SearchResult, space: Mapping[str, Dimension]) -> SettingImportance | None:
-    """The importance of each setting, by the scores of the first rung; None if they are too few."""
+    """The importance of each setting, by the scores of the first rung; None if they are too few. A trial that continues another one was
+    not there."""
     epochs = result.rungs[0]
-    scores = [(trial, best_value(trial.values[:epochs], result.direction)) for trial in result.trials if not trial.error]
+    scores = [(trial, best_value(trial.values[:epochs], result.direction)) for trial in result.trials if not (trial.error or trial.source)]
     return setting_importance(space, [(trial.params, score) for trial, score in scores if score is not None], epochs)
 
 

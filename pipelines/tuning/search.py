@@ -12,13 +12,18 @@ no trial does. A trial that has failed counts as the worst.
 
 Trial 1 is the config as it stands, where it lies in the space. It is trained to the end whatever its results, so that the winner is not
 worse than it.
+
+Where the plan has a `population`, that decides instead.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from math import inf, isnan
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from pipelines.tuning.population import Population
 
 SCORE_DIGITS = 4
 """Significant digits of scores that are compared: workers add up in an order that depends on their number, unless the strategy is exact."""
@@ -37,6 +42,15 @@ WAIT, DONE = NoJob.WAIT, NoJob.DONE
 
 
 @dataclass(frozen=True)
+class ForkPoint:
+    """Where a trial of a population leaves the one that it continues: until there, both are one training."""
+
+    trial: int
+    epoch: int
+    """Epochs that both have."""
+
+
+@dataclass(frozen=True)
 class TrialJob:
     """Trains a trial up to an epoch."""
 
@@ -47,6 +61,8 @@ class TrialJob:
     """Epochs that the trial has at its end, of those of the whole training."""
     rung: int
     """Counted from 0."""
+    fork: ForkPoint | None = None
+    """None if the trial does not continue another one."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +71,8 @@ class TrialScore:
 
     value: float | None
     """Best value of the metric until the job's epoch; None if the trial has failed, or the metric is not defined."""
+    newest: float | None = None
+    """Value after the job's last epoch, by which a population is compared."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +89,8 @@ class SearchPlan:
     """Epochs of all jobs together, after which no further job is begun."""
     first: Params | None = None
     """Parameters of trial 1, which is trained to the end; None if it is proposed like any other."""
+    population: "Population | None" = None
+    """How members change; None if trials keep their settings."""
 
 
 @dataclass(frozen=True)
@@ -105,18 +125,20 @@ def next_job(plan: SearchPlan, propose: Propose, jobs: Sequence[TrialJob], resul
 
     Pure if `propose` is. Returns WAIT if it follows from a result that is not there yet.
     """
+    if plan.population is not None:
+        return plan.population.next_job(plan, propose, jobs, results)
     visible = max(0, len(jobs) - plan.parallel + 1)
     if not all(index in results for index in range(visible)):
         return WAIT
     if job := _first_trial(plan, jobs, results, visible) or _promotion(plan, jobs, results, visible, is_capped=True):
-        return _affordable(plan, jobs, job)
+        return within_budget(plan, jobs, job)
     if job := _new_trial(plan, propose, jobs, results, visible):
-        return _affordable(plan, jobs, job)
+        return within_budget(plan, jobs, job)
     for further in range(visible, len(jobs) + 1):  # no trial is left to begin: results are seen one by one
         if further and further - 1 not in results:
             return WAIT
         if job := _first_trial(plan, jobs, results, further) or _promotion(plan, jobs, results, further, is_capped=False):
-            return _affordable(plan, jobs, job)
+            return within_budget(plan, jobs, job)
     if job := _last_promotion(plan, jobs, results):
         return job
     return DONE
@@ -126,7 +148,8 @@ def visible_trials(jobs: Sequence[TrialJob], results: Mapping[int, TrialScore], 
     """All trials of the jobs, in order of their numbers, with the results of the first `visible` jobs."""
     values: dict[int, list[float | None]] = {}
     for index, job in enumerate(jobs):
-        trial_values = values.setdefault(job.trial, [])
+        inherited = values[job.fork.trial][: job.rung] if job.fork else []
+        trial_values = values.setdefault(job.trial, inherited)
         if index < visible:
             trial_values.append(results[index].value)
     params = {job.trial: job.params for job in reversed(jobs)}
@@ -143,16 +166,24 @@ def rank(value: float | None, direction: Literal["min", "max"]) -> float:
 
 def best_trial(plan: SearchPlan, jobs: Sequence[TrialJob], results: Mapping[int, TrialScore]) -> SeenTrial | None:
     """The best of the trials that came furthest, the first of equal ones; None if all have failed."""
+    jobs = jobs if plan.population is None else plan.population.complete_rounds(plan, jobs, results)
     trials = [trial for trial in visible_trials(jobs, results, len(jobs)) if trial.values and rank(trial.values[-1], plan.direction) < inf]
     return min(trials, key=lambda trial: (-trial.rungs, rank(trial.values[-1], plan.direction), trial.number), default=None)
 
 
 def total_epochs(jobs: Sequence[TrialJob]) -> int:
-    """Epochs that the jobs train together, each trial's once."""
+    """Epochs that the jobs train together, each trial's once, and those that trials share once."""
     reached: dict[int, int] = {}
     for job in jobs:
-        reached[job.trial] = max(job.epochs, reached.get(job.trial, 0))
+        reached[job.trial] = max(job.epochs - (job.fork.epoch if job.fork else 0), reached.get(job.trial, 0))
     return sum(reached.values())
+
+
+def within_budget(plan: SearchPlan, jobs: Sequence[TrialJob], *further: TrialJob) -> TrialJob | NoJob:
+    """The first of these jobs; DONE if all of them would be more epochs than the budget has."""
+    if plan.budget_epochs is not None and total_epochs([*jobs, *further]) > plan.budget_epochs:
+        return DONE
+    return further[0]
 
 
 def _first_trial(plan: SearchPlan, jobs: Sequence[TrialJob], results: Mapping[int, TrialScore], visible: int) -> TrialJob | None:
@@ -202,9 +233,3 @@ def _last_promotion(plan: SearchPlan, jobs: Sequence[TrialJob], results: Mapping
     if best is None or best.rungs == len(plan.rungs):
         return None
     return TrialJob(best.number, best.params, plan.rungs[best.rungs], best.rungs)
-
-
-def _affordable(plan: SearchPlan, jobs: Sequence[TrialJob], job: TrialJob) -> TrialJob | NoJob:
-    if plan.budget_epochs is not None and total_epochs([*jobs, job]) > plan.budget_epochs:
-        return DONE
-    return job

@@ -6,8 +6,9 @@ from math import isnan
 from statistics import fmean, stdev
 from typing import Any, Literal
 
+from pipelines.config.train.changes import CHANGES, describe_changes
 from pipelines.runtime.notebook_html import html_summary
-from pipelines.tracking.search_files import TrialResult
+from pipelines.tracking.search_files import TrialResult, lineage
 from pipelines.tuning.combination import CombinedModel
 from pipelines.tuning.search import Params, TrialJob
 
@@ -91,7 +92,7 @@ def describe_search(result: SearchResult) -> list[str]:
     """The lines of the text: a table of the best trials, the winner's figures, and what the search has saved."""
     ranked = rank_trials(result)
     rows = [
-        (str(trial.number), str(trial.epochs), "failed" if trial.score is None else f"{trial.score:.4g}", describe_params(trial.params))
+        (str(trial.number), str(trial.epochs), "failed" if trial.score is None else f"{trial.score:.4g}", _describe_trial(trial))
         for trial in ranked[:_MOST_LINES]
     ]
     header = ("trial", "epochs", result.metric)
@@ -103,7 +104,7 @@ def describe_search(result: SearchResult) -> list[str]:
     lines.append(
         f"{result.epochs} epochs instead of {result.full_grid}: {result.saved_share:.0%} saved; {result.epochs_trained} were trained now"
     )
-    return [*lines, *describe_first(result), *describe_fresh(result), *describe_combined(result)]
+    return [*lines, *describe_lineage(result), *describe_first(result), *describe_fresh(result), *describe_combined(result)]
 
 
 def describe_first(result: SearchResult) -> list[str]:
@@ -117,10 +118,26 @@ def describe_first(result: SearchResult) -> list[str]:
 
 
 def describe_params(params: Params) -> str:
-    """`lr 0.002, hidden [64]`: without the names of sections, where these differ."""
-    short = {name: name.rpartition(".")[2] for name in params}
+    """`lr 0.002, hidden [64]; after epoch 2 lr 0.004`: without the names of sections, where these differ."""
+    short = {name: name.rpartition(".")[2] for name in params if name != CHANGES}
     is_unique = len(set(short.values())) == len(short)
-    return ", ".join(f"{short[name] if is_unique else name} {value}" for name, value in params.items())
+    first = ", ".join(f"{short[name] if is_unique else name} {params[name]}" for name in short)
+    return "; ".join(filter(None, (first, describe_changes(params.get(CHANGES, ())))))
+
+
+def _describe_trial(trial: TrialResult) -> str:
+    """The settings of a trial, and which other one it continues."""
+    origin = f" (trial {trial.source} until epoch {trial.source_epoch})" if trial.source else ""
+    return f"{describe_params(trial.params)}{origin}"
+
+
+def describe_lineage(result: SearchResult) -> list[str]:
+    """The line on the trials that the winner continues; none if it began by itself."""
+    first, *others = lineage(result.trials, result.winner)
+    if not others:
+        return []
+    steps = [f"trial {trial.number} after epoch {trial.source_epoch}" for trial in others]
+    return [f"the winner began as trial {first.number}, and became {', then '.join(steps)}"]
 
 
 def describe_fresh(result: SearchResult) -> list[str]:

@@ -11,6 +11,7 @@ from pipelines.config.tasks.functions import task_settings
 from pipelines.config.train.base import PLACEMENT
 from pipelines.config.tuning import Dimension
 from pipelines.errors import ConfigError
+from pipelines.tuning.population import population_faults
 from pipelines.tuning.proposals import grid_values
 from pipelines.tuning.search import Params
 
@@ -48,6 +49,8 @@ def _faults_of_plan(config: Config) -> Iterator[str]:
         yield f"tune.budget is {settings.budget} epochs, and a trial has {epochs}; raise it, or lower train.epochs"
     if settings.scheduler.kind == "asha" and least > epochs:
         yield f"tune.scheduler.min_epochs is {least}, and a trial has {epochs} epochs; lower it, or raise train.epochs"
+    if settings.scheduler.kind == "pbt":
+        yield from population_faults(config)
     endless = [name for name, dimension in settings.space.items() if not grid_values(dimension)]
     if settings.proposer == "grid" and endless:
         names = ", ".join(endless)

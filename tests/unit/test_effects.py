@@ -37,6 +37,8 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "train.balance.kind": ({"train.balance": "auto"}, {"train.workers": 2}),
     "train.balance": ({"train.balance": "auto", "train.workers": 2, "train.strategy": "sharded"}, {"train.strategy": "ddp"}),
     "train.ema_decay": ({"train.ema_decay": 0.99, "train.strategy": "sharded"}, {"train.strategy": "ddp"}),
+    "train.changes": (
+        {"train.changes": [{"after_epoch": 1, "lr": 0.1}], "train.strategy": "local_sgd"}, {"train.strategy": "ddp"}),
     "train.checkpoint.failure_hours": (
         {"train.checkpoint.failure_hours": 12}, {"train.checkpoint.every_seconds": "auto"}),
     "train.profile.ranks": ({"train.profile.ranks": [0]}, {"train.profile.steps": [50, 60]}),
@@ -73,6 +75,11 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "train.sync_batch_norm": ({"train.sync_batch_norm": True}, {"task.batch_norm": True}),
     "tune.scheduler.min_epochs": ({"tune.scheduler": {"kind": "none", "min_epochs": 2}}, {"tune.scheduler.kind": "asha"}),
     "tune.scheduler.reduction": ({"tune.scheduler": {"kind": "none", "reduction": 2}}, {"tune.scheduler.kind": "asha"}),
+    **{
+        f"tune.scheduler.{name}": ({"tune.scheduler": {"kind": "asha", name: value}}, {"tune.scheduler.kind": "pbt"})
+        for name, value in {"interval_epochs": 2, "quantile": 0.5, "resample": 0.5}.items()
+    },
+    "tune.proposer": ({"tune.scheduler": "pbt", "tune.proposer": "tpe"}, {"tune.proposer": "random"}),
     "task.batch_norm": ({"task.batch_norm": True, "task.hidden": []}, {"task.hidden": [64, 32]}),
     "task.dropout": ({"task.dropout": 0.1, "task.hidden": []}, {"task.hidden": [64, 32]}),
     "task.embedding": ({"task.embedding": 8}, {"dataset.features.x": "vocabulary"}),

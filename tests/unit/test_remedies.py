@@ -355,6 +355,7 @@ TRIED_BY = {
         ("pipelines/config/tuning.py", "pipelines/tuning/space.py", "pipelines/tuning/winner_file.py"),
         "unit/test_search.py",
     ),
+    "pipelines/tuning/population.py": "unit/test_population.py",
     "pipelines/init/search_section.py": "unit/test_init_search.py",
     "pipelines/report/search_page.py": "unit/test_search_page.py",
     **dict.fromkeys(("pipelines/tuning/driver.py", "pipelines/tracking/search_run.py"), "unit/test_search_runs.py"),

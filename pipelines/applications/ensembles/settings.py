@@ -16,7 +16,7 @@ from pipelines.config.train.strategy import FixedThreads
 
 _OF_TRAINING = (
     *("optimizer", "lr", "momentum", "weight_decay", "clip_norm", "precision", "compile", "sync_batch_norm", "grad_accum_steps"),
-    *("shuffle", "init_from", "freeze", "lora", "lr_factors", "early_stopping", "max_steps"),
+    *("shuffle", "init_from", "freeze", "lora", "lr_factors", "early_stopping", "max_steps", "changes"),
     *("global_batch", "schedule", "warmup", "step_epochs", "lr_gamma"),
 )
 """Settings of `train` for what is trained step by step."""

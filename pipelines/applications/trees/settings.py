@@ -15,7 +15,7 @@ from pipelines.config.tuning import Dimension, around
 
 _OF_NETWORKS = (
     *("optimizer", "momentum", "weight_decay", "clip_norm", "precision", "compile", "sync_batch_norm", "grad_accum_steps"),
-    *("shuffle", "init_from", "freeze", "lora", "lr_factors"),
+    *("shuffle", "init_from", "freeze", "lora", "lr_factors", "changes"),
     *("global_batch", "schedule", "warmup", "step_epochs", "lr_gamma"),
 )
 """Settings of `train` for what is trained by gradients."""

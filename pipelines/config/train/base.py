@@ -8,6 +8,7 @@ from pydantic import BeforeValidator, Discriminator, Field, NonNegativeInt, Posi
 
 from pipelines.config.effects import OnlyInRun, OnlyWith, is_given, is_on_one_worker
 from pipelines.config.section import Section, Seed, Text, expand_kind
+from pipelines.config.train.changes import TrainChange, changed_value, check_changes
 from pipelines.config.train.init_from import InitFrom, NamedInitFrom
 
 PLACEMENT = frozenset(
@@ -67,7 +68,7 @@ Workers = Annotated[
 ]
 
 
-def _only_strategies_with(attribute: str, values: tuple[Any, ...] = ()) -> OnlyWith:
+def _only_strategies_with(attribute: str, values: tuple[Any, ...] = (), unless: Callable[[Any], bool] = lambda config: False) -> OnlyWith:
     """A condition that the settings of the strategy say so of themselves."""
 
     def remedy() -> str:
@@ -75,7 +76,9 @@ def _only_strategies_with(attribute: str, values: tuple[Any, ...] = ()) -> OnlyW
 
         return f"set train.strategy to {' or '.join(strategy_kinds_with(attribute))}"
 
-    return OnlyWith("train.strategy", fits=lambda strategy, _: bool(getattr(strategy, attribute)), remedy=remedy, values=values)
+    return OnlyWith(
+        "train.strategy", fits=lambda strategy, _: bool(getattr(strategy, attribute)), remedy=remedy, values=values, unless=unless
+    )
 
 
 def _unless_epochs(more_than: Callable[[Any], int], remedy: str, values: tuple[Any, ...] = ()) -> OnlyWith:
@@ -243,6 +246,13 @@ class Training(Section):
     """For the `step` schedule: epochs after which the learning rate is multiplied by `lr_gamma`."""
     lr_gamma: Annotated[float, Field(gt=0, lt=1), OnlyWith(".schedule", ("step",))] = 0.1
     """For the `step` schedule: factor of the learning rate."""
+    changes: Annotated[
+        tuple[TrainChange, ...],
+        # A strategy that has no rate at all says itself what to do.
+        _only_strategies_with("takes_changes", unless=lambda config: "train.changes" in config.train.strategy.rules),
+    ] = ()
+    """Other values of `lr` and `weight_decay` from an epoch on, such as `[{after_epoch: 4, lr: 0.002}]`. The schedule stays that of all
+    epochs."""
     clip_norm: Annotated[float, Field(gt=0)] | None = None
     """Maximum norm of the gradient; a larger gradient is scaled down to it."""
     ema_decay: Annotated[float, Field(ge=0, lt=1), _only_strategies_with("averages")] = 0.0
@@ -290,6 +300,19 @@ class Training(Section):
     @property
     def max_workers(self) -> int:
         return self.workers_range[1]
+
+    def lr_after(self, epochs: int) -> float:
+        """Learning rate at the peak of the schedule, once so many epochs are done."""
+        return changed_value(self.lr, "lr", self.changes, epochs)
+
+    def weight_decay_after(self, epochs: int) -> float:
+        """Weight decay, once so many epochs are done."""
+        return changed_value(self.weight_decay, "weight_decay", self.changes, epochs)
+
+    @model_validator(mode="after")
+    def _changes_are_in_order(self) -> "Training":
+        check_changes(self.changes, self.epochs)
+        return self
 
     @model_validator(mode="after")
     def _shards_fit(self) -> "Training":

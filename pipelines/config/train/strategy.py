@@ -41,6 +41,8 @@ class StrategySettings(Section):
     """Whether the rows of a step are those of the shards' order, on which `train.shuffle_window` and `train.remainder` have an effect."""
     averages: ClassVar[bool] = False
     """Whether the strategy implements `average_weights`, which `train.ema_decay` needs."""
+    takes_changes: ClassVar[bool] = False
+    """Whether the strategy takes steps at the rate that it is given, and implements `set_weight_decay`, which `train.changes` needs."""
     unsupported: ClassVar[tuple[str, ...]] = ()
     """Settings of `train` with which the strategy cannot train, such as `freeze`."""
     placement: ClassVar[frozenset[str]] = frozenset()

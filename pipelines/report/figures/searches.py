@@ -95,6 +95,7 @@ def parallel_coordinates(files: SearchFiles) -> tuple[bytes, str]:
     return canvas.svg, (
         f"A line for each trial, from its settings to its best {metric}, the bluer the better. {_key(files)} One that was stopped early "
         f"has the score of fewer epochs. The best score is at the top, and those far worse than the median are at the bottom.{failed}"
+        f"{' Settings that changed are drawn as they were at first.' if _has_lineage(files) else ''}"
     )
 
 
@@ -107,8 +108,8 @@ def trial_curves(files: SearchFiles) -> tuple[bytes, str]:
         plot = canvas.axes[0]
         for trial in sorted(trials, key=lambda trial: trial.rung):
             values = [np.nan if value is None else value for value in trial.values]
-            style = _style(files, trial, _blend(trial.rung / max(len(rungs) - 1, 1)))
-            plot.plot(range(1, len(values) + 1), values, **style)
+            style, begin = _style(files, trial, _blend(trial.rung / max(len(rungs) - 1, 1))), max(trial.source_epoch, 1)
+            plot.plot(range(begin, len(values) + 1), values[begin - 1 :], **style)
             if values:
                 plot.plot([len(values)], [values[-1]], "o", color=style["color"], markersize=3.2, zorder=style["zorder"])
         for epochs in rungs:
@@ -124,6 +125,7 @@ def trial_curves(files: SearchFiles) -> tuple[bytes, str]:
     counts = [sum(trial.rung == rung for trial in files.trials) for rung in range(len(rungs))]
     text = ", ".join(f"{count} after {epochs}" for count, epochs in zip(counts[:-1], rungs[:-1], strict=True))
     stopped = f" Trials were stopped at the dotted lines: {text} epochs; {counts[-1]} went to the end." if text else ""
+    stopped += " A trial that continues another one begins on its curve." if _has_lineage(files) else ""
     return canvas.svg, f"{metric[:1].upper()}{metric[1:]} on validation after each epoch, the bluer the further. {_key(files)}{stopped}"
 
 
@@ -149,6 +151,11 @@ def importance_bars(files: SearchFiles) -> tuple[bytes, str]:
         f"forest of {importance['trials']} trials explains when the values of a setting are shuffled among them; mean and standard "
         f"deviation of 30 times. Of trials that a tree has not seen, the forest explains R² {explained:.2f}.{doubt}"
     )
+
+
+def _has_lineage(files: SearchFiles) -> bool:
+    """Whether trials continue others with changes."""
+    return any(trial.source for trial in files.trials)
 
 
 def _space(files: SearchFiles) -> dict[str, Dimension]:

@@ -17,6 +17,7 @@ class Settings(ExactSettings):
     reproducible = False  # but for mode `sync`, which a verification repeats with `exact`
     balances = False
     averages = False
+    takes_changes = False
     unsupported = ("lora", "lr_factors")
     kind: str = "parameter_server"
     servers: PositiveInt = 1

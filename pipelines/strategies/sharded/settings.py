@@ -44,6 +44,7 @@ class Settings(StrategySettings):
     degrees is the number of workers, and one of them may be `auto`. A run may resume with other values of all of these settings."""
 
     implementation = "pipelines.strategies.sharded.sharded:Sharded"
+    takes_changes = True
     unsupported = ("freeze", "lora", "lr_factors")
     placement = frozenset(
         {*Degrees._fields, "schedule", "microbatches", "reshard_after_forward", "reduce_every_pass", "activation_checkpointing", "offload"}

@@ -5,4 +5,5 @@
                         connects torch to the storage.
 3. `checkpoint_record`  is what a checkpoint holds besides tensors; the log of digests and losses, kept after a checkpoint is deleted, with
                         which a replay check compares; and what several workers hold alike, compared before a checkpoint counts.
+4. `forks`              copies what a run has saved after an epoch, for another one that goes on from there.
 """

@@ -95,6 +95,13 @@ def forget_steps_after(directory: RunDirectory, step: int) -> None:
             directory.remove(name)
 
 
+def copy_digest_log(source: RunDirectory, target: RunDirectory, last_step: int) -> None:
+    """Copy the entries of a run until that step into the log of another one."""
+    for saved, name in _list_steps(source):
+        if saved <= last_step:
+            source.copy(name, target)
+
+
 def read_digest_log(directory: RunDirectory) -> DigestLog:
     """The whole log of a run; empty if there is none."""
     log = DigestLog()

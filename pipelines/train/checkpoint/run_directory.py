@@ -22,12 +22,13 @@ The directory is <train.storage>/<name>-<run id>. The MLflow run has it as a tag
 """
 
 import logging
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from pyarrow.fs import FileType, LocalFileSystem
+from pyarrow.fs import FileType, LocalFileSystem, copy_files
 
 from pipelines.data.versions import storage
 from pipelines.data.versions.storage import checksum, seal, unseal_or_none
@@ -117,6 +118,22 @@ class RunDirectory:
         """A file's values; None if there is none or it is damaged. For files that are rewritten often."""
         content = self.get(name)
         return None if content is None else unseal_or_none(content)
+
+    def copy(self, name: str, target: "RunDirectory") -> None:
+        """Copy a file, which may be large, to the same place in another directory, and sync it on a local disk."""
+        path, target_path = f"{self.path}/{name}", f"{target.path}/{name}"
+
+        def write() -> None:
+            target.filesystem.create_dir(target_path.rpartition("/")[0], recursive=True)
+            copy_files(path, target_path, source_filesystem=self.filesystem, destination_filesystem=target.filesystem)
+            if target.is_local:
+                with open(target_path, "rb") as file:
+                    os.fsync(file.fileno())
+
+        with _name_path_in_errors(path):
+            if self._kind(name) == FileType.NotFound:  # which no retry brings back
+                raise FileNotFoundError(f"{path} is gone")
+            retry_write(write)
 
     def has(self, name: str) -> bool:
         return self._kind(name) != FileType.NotFound

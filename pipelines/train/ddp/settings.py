@@ -46,6 +46,7 @@ class Settings(StrategySettings):
     implementation = "pipelines.train.ddp.ddp:DataParallel"
     balances = True
     averages = True
+    takes_changes = True
     kind: str = "ddp"
     compression: NamedCompression = Compression()
     """`none`, `bf16`, `fp16`, `powersgd` or `topk`, or a section with its settings: workers on a slow network send fewer bytes. It changes

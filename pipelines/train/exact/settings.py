@@ -13,6 +13,7 @@ class Settings(FixedThreads):
     reproducible = True
     balances = True
     averages = True
+    takes_changes = True
     kind: str = "exact"
 
     def blocks_of_shards(self, train: Training) -> Iterable[int]:
