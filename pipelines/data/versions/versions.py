@@ -2,7 +2,7 @@
 loader compares."""
 
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -18,7 +18,7 @@ from pipelines.config.messages.words import name_list
 from pipelines.data.versions import storage
 from pipelines.data.versions.checked_tables import open_table
 from pipelines.data.versions.commit import read_manifest, row_groups_path, sources_path
-from pipelines.data.versions.manifest import DAMAGED, RESTORE, SPLITS, Manifest, content_digest
+from pipelines.data.versions.manifest import DAMAGED, RESTORE, SPLITS, Manifest, SourceSummary, content_digest
 from pipelines.data.versions.parts import ROW_GROUPS, RowGroup
 from pipelines.data.versions.raw_inputs import Sources
 from pipelines.data.versions.row_groups import Columns, RowGroups, compact
@@ -135,6 +135,20 @@ def find_by_digest(path: str, digest: str) -> Version | None:
     filesystem, _ = storage.locate(path)
     matching = ((root, manifest) for root, manifest in versions(path) if manifest.digest == digest)
     return next((read_version(filesystem, root, manifest) for root, manifest in matching), None)
+
+
+def find_by_sources(path: str, identity: dict[str, Any], sources: Mapping[str, SourceSummary]) -> Version | None:
+    """The version in a dataset's folder that was made with this identity from raw files with these summaries, by table; of several the one
+    that was made or confirmed last, and None if there is none."""
+    filesystem, _ = storage.locate(path)
+    return next(
+        (
+            read_version(filesystem, root, manifest)
+            for root, manifest in versions(path)
+            if manifest.identity == identity and manifest.sources == sources
+        ),
+        None,
+    )
 
 
 def check_is_not_erased(path: str, digest: str, run_id: str) -> None:
