@@ -164,7 +164,7 @@ class SearchState:
         """The next job that must be trained; those whose result is in MLflow are passed, and those whose dataset version is being made
         come later."""
         while True:
-            for number in list(self._without_version):
+            for number in [] if self.versions.is_making else list(self._without_version):
                 self._without_version.remove(number)
                 if task := self._task(number, self.jobs[number]):
                     return task
@@ -180,11 +180,12 @@ class SearchState:
     def _task(self, number: int, job: TrialJob) -> TrialTask | None:
         """The task of a job; None if its result is there already, if it can have none, or if its dataset version is being made."""
         try:
-            version = self.versions.find(parse_trial(self._values, job.params))
+            config = parse_trial(self._values, job.params)
+            version = self.versions.find(config)
             if version is None:
                 self._without_version.append(number)
                 return None
-            config = self.trial_config(job.params)
+            config = fill_in_origins(config, version)
             curve = read_curve(config, version, self.metric)
         except ConfigError as error:
             self._fail(number, str(error))

@@ -36,6 +36,11 @@ class TrialVersions:
         if self._making:
             self._making[1].end()
 
+    @property
+    def is_making(self) -> bool:
+        """Whether an ETL is under way, without which no version comes that is not there."""
+        return self._making is not None and self._making[1].error() is None
+
     def find(self, config: Config) -> Version | None:
         """The version of a trial, without features that its `task.use` leaves out; None while ETL makes it, or another one first.
 
