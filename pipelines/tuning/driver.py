@@ -124,9 +124,7 @@ def choose_metric(config: Config, version: Version) -> tuple[str, Any]:
 class SearchState:
     """The state of a search in this process, all of which follows from its plan and from MLflow."""
 
-    def __init__(
-        self, config: Config, versions: TrialVersions, run: SearchRun, metric: str, plan: SearchPlan, progress: Progress
-    ) -> None:
+    def __init__(self, config: Config, versions: TrialVersions, run: SearchRun, metric: str, plan: SearchPlan, progress: Progress) -> None:
         self.config, self.versions, self.run, self.metric, self.plan = config, versions, run, metric, plan
         self._progress, self._propose = progress, proposer(config.tune, plan)
         self._values = config_values(_replace_monitor(config, versions.open(config), metric))

@@ -27,7 +27,8 @@ class EtlProcess:
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         """`config` are the plain values of a config with absolute paths."""
-        self._answer, self._output = tempfile.TemporaryFile(), tempfile.TemporaryFile()  # files, since nobody reads a pipe meanwhile
+        # Files, since nobody reads a pipe meanwhile.
+        self._answer, self._output = tempfile.TemporaryFile(), tempfile.TemporaryFile()  # noqa: SIM115 - as long as the process
         command = [sys.executable, "-P", "-c", "from pipelines.tuning.etl_process import main; main()"]
         own_jvm = ("PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET")
         environment = {name: value for name, value in os.environ.items() if name not in own_jvm}
@@ -46,7 +47,7 @@ class EtlProcess:
         if self._process.poll() is None:
             return None
         self._answer.seek(0)
-        with suppress(ValueError, TypeError, KeyError):
+        with suppress(ValueError, TypeError, KeyError, IndexError):
             return str(json.loads(self._answer.read().splitlines()[-1])["error"])
         self._output.seek(0)
         last_lines = self._output.read().decode(errors="replace").strip()[-_SHOWN:]

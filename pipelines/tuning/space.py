@@ -65,7 +65,8 @@ def _faults_of_space(config: Config) -> Iterator[str]:
         if section in ("source", "dataset"):
             yield from _faults_of_feature(config, values, name, dimension)
         elif section not in ("task", "train") or not inner:
-            yield f"tune.space: {name} is no setting of task, train or dataset.features, which alone decide a trial; write it such as train.lr"
+            rule = "is no setting of task, train or dataset.features, which alone decide a trial"
+            yield f"tune.space: {name} {rule}; write it such as train.lr"
         elif name in _REFUSED:
             yield f"tune.space: {name} {_REFUSED[name]}"
         elif section == "train" and setting in PLACEMENT:

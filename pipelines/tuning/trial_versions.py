@@ -104,8 +104,8 @@ class TrialVersions:
                 confirm(self._own.filesystem, self._own.root)
 
     def _check_rows(self, key: str, version: Version) -> None:
-        """Raise ConfigError, now and for later trials, unless the version has as many rows in each split as the search's own: the split of a
-        row follows from the row alone, but an encoder may refuse it."""
+        """Raise ConfigError, now and for later trials, unless the version has as many rows in each split as the search's own: the split of
+        a row follows from the row alone, but an encoder may refuse it."""
         for split in self._own.manifest.splits:
             rows, own_rows = version.rows(split), self._own.rows(split)
             if rows != own_rows:

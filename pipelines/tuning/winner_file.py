@@ -59,9 +59,9 @@ def replace_settings(text: str, params: Params) -> str:
 def _replace_features(text: str, params: Params) -> str:
     """The YAML with other encoders of features, where comments in `dataset` stay; as it is where anchors or merged keys are in the way."""
     values, root = yaml.safe_load(text), yaml.compose(text, yaml.SafeLoader)
-    wanted = {**values, "dataset": _apply_params(values.get("dataset"), "dataset", params)}
-    if wanted == values:
+    if not any(name.startswith("dataset.") for name in params):
         return text
+    wanted = {**values, "dataset": _apply_params(values["dataset"], "dataset", params)}
     encoders, wanted_encoders = values["dataset"]["features"], wanted["dataset"]["features"]
     nodes = _child_nodes(_child_nodes(_child_nodes(root).get("dataset")).get("features"))
     changed = [name for name in wanted_encoders if wanted_encoders[name] != encoders.get(name)]

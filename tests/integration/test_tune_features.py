@@ -1,4 +1,4 @@
-"""A search of the features of a dataset: ETL in a process of its own makes each further version once, and all trials and searches share it."""
+"""A search of features: ETL in a process of its own makes each further dataset version once, and all trials and searches share it."""
 
 from pathlib import Path
 from typing import Any

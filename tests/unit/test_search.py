@@ -373,7 +373,7 @@ def test_a_wrong_section_is_one_error_whose_remedy_works(values: dict[str, Any],
         ({"source.query": {"choice": ["SELECT 1", "SELECT 2"]}}, "source.query decides the rows", {"space": LR}),
         (
             {"dataset.features.agee": {"choice": ["minmax", "robust"]}},
-            "is of no feature of the dataset, which has age, fnlwgt, education_num and 13 more; did you mean age?",
+            "is of no feature of the dataset, which has age, race and 14 more; did you mean age?",
             {"space": {"dataset.features.age": {"choice": ["minmax", "robust"]}}},
         ),
         (

@@ -1,4 +1,4 @@
-"""The dataset versions of trials whose features differ: found, made once, and refused where trials could not be compared. No Ray, no Spark."""
+"""The dataset versions of trials with other features: found, made once, or refused where scores could not be compared. No Ray, no Spark."""
 
 import sys
 from collections.abc import Iterator
@@ -36,8 +36,12 @@ def write(config: Config, rows: int = 8, raw: str = "as it was") -> Version:
     part = {"x": values, "y": values, "label": np.arange(rows).astype("uint8") % 2}
     sources = {"points": SourceSummary(files=1, bytes=len(raw), digest=raw)}
     splits = {"train": [part], "validation": [part]}
-    version = write_version(config.dataset.path, splits, cardinality={"label": 2}, identity=config.data_identity, sources=sources)
-    confirm(version.filesystem, version.root)
+    folder = Path(config.dataset.path)
+    draft = folder.with_name("draft")
+    version = write_version(draft, splits, cardinality={"label": 2}, identity=config.data_identity, sources=sources)
+    folder.mkdir(exist_ok=True)
+    root = Path(version.root).rename(folder / version.digest[:12])
+    confirm(version.filesystem, str(root))
     return open_fold(config)
 
 
@@ -85,7 +89,10 @@ def test_etl_makes_a_version_once_and_that_of_the_search_stays_the_newest(tmp_pa
         etl.outcome = ""
         assert trials.open(other).digest == made.digest and trials.open(other) is trials.open(other)
         assert versions(config.dataset.path)[0][0] == own.root
-        assert trials.find(third) is None and [values["dataset"]["features"]["x"]["encoder"] for values in etl.begun] == ["minmax", "robust"]
+        assert trials.find(third) is None and [values["dataset"]["features"]["x"]["encoder"] for values in etl.begun] == [
+            "minmax",
+            "robust",
+        ]
 
 
 def test_a_version_of_a_killed_command_is_found_and_does_not_stay_the_newest(tmp_path: Path, etl: type[FakeEtl]) -> None:
@@ -132,7 +139,9 @@ def test_a_version_of_other_raw_files_is_not_taken(tmp_path: Path, etl: type[Fak
     trials = TrialVersions(config, old)
     assert trials.find(other) is None and len(etl.begun) == 1
     etl.outcome = ""
-    with pytest.raises(DatasetError, match=r"raw files have changed since .* run jobs/etl.py with the config of the search, and search again"):
+    with pytest.raises(
+        DatasetError, match=r"raw files have changed since .* run jobs/etl.py with the config of the search, and search again"
+    ):
         trials.find(other)
     new = write(pipeline(tmp_path), rows=9, raw="changed since")
     with pytest.raises(ConfigError, match="has 8 rows in split train"):
@@ -156,7 +165,7 @@ def test_an_etl_under_way_ends_with_the_search(monkeypatch: pytest.MonkeyPatch, 
     python.chmod(0o755)
     monkeypatch.setattr(etl_process.sys, "executable", str(python))
     process = EtlProcess({"name": "toy"})
-    wait_until(lambda: (tmp_path / "read").exists(), "its start", 60)
+    wait_until((tmp_path / "read").exists, "its start", 60)
     assert process.error() is None
     process.end()
     assert process._process.returncode is not None
