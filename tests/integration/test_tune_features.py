@@ -43,7 +43,7 @@ def write_pipeline(folder: Path) -> Path:
         "task": {"kind": "tabular", "hidden": []},
         "train": {"storage": str(folder / "runs"), "epochs": 2, "global_batch": 64, "lr": 0.1, "strategy": "exact"},
         "tracking": {"uri": new_store(folder)},
-        "tune": {"space": SPACE, "proposer": "grid", "scheduler": "none", "metric": "loss", "final_seeds": 0, "combine": 2},
+        "tune": {"space": SPACE, "proposer": "grid", "scheduler": "none", "metric": "loss", "final_seeds": 0, "combine": 2, "parallel": 2},
     }
     path = folder / "people.yaml"
     path.write_text(yaml.safe_dump(values, sort_keys=False))
