@@ -108,6 +108,17 @@ class Config(Section):
         return self
 
     @model_validator(mode="after")
+    def _left_out_columns_are_features(self) -> "Config":
+        features = self.dataset.features
+        for name in self.task.left_out:
+            if name not in features and not any(is_pattern(pattern) and matches_name(pattern, name) for pattern in features):
+                remedy = suggestion(name, features, "remove it from task.use")
+                raise ValueError(f"task.use: {name} is no feature of the dataset, which has {name_list(features, name)}; {remedy}")
+        if features and features.keys() <= {*self.task.left_out}:
+            raise ValueError(f"task.use leaves out {name_list(features)}, so that the model has no input; use a feature")
+        return self
+
+    @model_validator(mode="after")
     def _weights_are_weights(self) -> "Config":
         name, columns = self.task.sample_weight, self.dataset.passthrough
         if not name:

@@ -111,7 +111,8 @@ class Tune(Section):
     """A search for good settings. It decides no model by itself: a trial is an ordinary training."""
 
     space: dict[Text, Dimension] = {}
-    """The values to try, by the dotted name of a setting of `task` or `train`, as in `{train.lr: {log: [1e-4, 1e-1]}}`."""
+    """The values to try, by the dotted name of a setting of `task`, `train` or `dataset.features`, as in
+    `{train.lr: {log: [1e-4, 1e-1]}}`."""
     metric: str = ""
     """Validation metric to optimise; by default the one that selects the best epoch, `train.monitor`."""
     trials: PositiveInt = 30

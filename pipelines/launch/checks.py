@@ -6,6 +6,7 @@ from contextlib import suppress
 from pipelines.config import Config
 from pipelines.config.dataset.dataset import FoldSplit
 from pipelines.config.effects import PlannedRun, ineffective_settings_in_run
+from pipelines.config.messages.words import name_list, suggestion
 from pipelines.data.versions.folds import open_fold
 from pipelines.data.versions.schema import ROW_KEYS, ROW_NUMBERS
 from pipelines.data.versions.versions import Version
@@ -21,6 +22,7 @@ log = logging.getLogger(__name__)
 def check_training(config: Config, version: Version) -> None:
     """Raise TrainingError or ConfigError, before anything starts, for settings that this dataset version cannot be trained with."""
     check_fold(config)
+    check_left_out_features(config, version)
     settings, rows = config.train, version.rows("train")
     try:
         steps = total_steps(config, rows)
@@ -56,6 +58,17 @@ def check_fold(config: Config) -> None:
             "dataset.split has folds, and this is for one model; set train.fold, as to 1, give dataset.split shares, or train a model for "
             "each fold by jobs/train.py or api.cross_validate"
         )
+
+
+def check_left_out_features(config: Config, version: Version) -> None:
+    """Raise ConfigError if `task.use` names no feature of the version, whose names may follow from its rows, or leaves all of them out."""
+    columns = {column.name: column for column in version.columns if column.role != "target"}
+    for name in config.task.left_out:
+        if name not in columns:
+            remedy = suggestion(name, columns, "remove it from task.use")
+            raise ConfigError(f"task.use has {name}, which is no column of {version.root}; {remedy}")
+    if config.task.left_out and all(name in config.task.left_out or columns[name].role == "carried" for name in columns):
+        raise ConfigError(f"task.use leaves out each feature of {version.root}; use one of {name_list(columns)}")
 
 
 def check_before_etl(config: Config) -> None:

@@ -23,7 +23,7 @@ def build_task(settings: TaskSettings, manifest: Manifest, decision: Mapping[str
         task_class = import_class(settings.implementation, Task, "a task")  # type: ignore[type-abstract]
     except ValueError as error:
         raise ConfigError(f"task.kind is {settings.kind!r}, whose {error}") from error
-    return task_class(settings, task_data(manifest.encoders)).replace_decision(decision or {})
+    return task_class(settings, task_data(manifest.encoders).without(settings.left_out)).replace_decision(decision or {})
 
 
 def check_task(config: Config) -> None:
@@ -49,7 +49,8 @@ def placeholder_task(config: Config, is_largest: bool = False) -> Task | None:
     encoders = placeholder_encoders(config.dataset, classes, is_largest)
     if encoders is None:
         return None
-    return import_class(config.task.implementation, Task, "a task")(config.task, task_data(encoders))  # type: ignore[type-abstract]
+    task_class = import_class(config.task.implementation, Task, "a task")  # type: ignore[type-abstract]
+    return task_class(config.task, task_data(encoders).without(config.task.left_out))
 
 
 def task_data(encoders: Mapping[str, FittedEncoder]) -> Data:

@@ -1,7 +1,7 @@
 """The rows that a task gets, the facts that it knows of its dataset without reading any, and tensors that it keeps on each device."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -43,6 +43,14 @@ class Data:
     """Converts encoded values of a column, by its name, back to the units of the query, as far as encoding is invertible."""
     names: Callable[[str], Sequence[str]] = field(default=lambda name: ())
     """Names of the values of a column of indices, in the order of their numbers."""
+
+    def without(self, names: Collection[str]) -> "Data":
+        """The same without features of these names, whose values `task.slices` may still name."""
+        hidden = tuple(replace(column, role="carried") for column in self.features if column.name in names)
+        if not hidden:
+            return self
+        columns = tuple(column for column in self.columns if column.role != "feature" or column.name not in names)
+        return replace(self, columns=columns, carried=(*self.carried, *hidden))
 
     @property
     def has_words(self) -> bool:

@@ -7,7 +7,8 @@
                    those of the `combination` of the best trials. `forks` begins a trial that continues another one.
 4. `placement`     has Ray Tune run jobs on the cluster, in processes that the next ones use again, as many as `trial_memory` leaves room
                    for.
-5. `search_result` is what a search has found, and its text. `result_files` files it with the `importance` of each setting, and
+5. `trial_versions` finds the dataset version of a trial whose features are encoded otherwise, or has an `etl_process` make it.
+6. `search_result` is what a search has found, and its text. `result_files` files it with the `importance` of each setting, and
                    `winner_file` writes the winner's config.
 
 A trial's training is that of `launch.training_run`, which pauses at an epoch and goes on from its checkpoint. Its run, and that of the

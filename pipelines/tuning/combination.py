@@ -9,12 +9,12 @@ from pipelines.config import Config
 from pipelines.config.load import parse
 from pipelines.config.tasks.task import TASKS
 from pipelines.config.train.defaults import convert_to_task
-from pipelines.data.versions.versions import Version
 from pipelines.errors import ConfigError
 from pipelines.launch.checks import check_training
 from pipelines.launch.initial_weights import fill_in_origins
 from pipelines.tracking.search_files import TrialResult
 from pipelines.tuning.space import config_values
+from pipelines.tuning.trial_versions import TrialVersions
 
 
 @dataclass(frozen=True)
@@ -47,13 +47,15 @@ def check_combination(config: Config) -> None:
         raise ConfigError(f"tune.combine is {config.tune.combine}, but no task of this installation combines models; set it to 0")
 
 
-def combination_config(config: Config, runs: Sequence[str], version: Version) -> Config:
+def combination_config(config: Config, runs: Sequence[str], versions: TrialVersions) -> Config:
     """The config of the model that averages those of finished runs, which are trainings of `config` with other settings. Raises ConfigError
     if they cannot be averaged."""
     kind = _combining_kinds()[0]
-    task = {"kind": kind, TASKS.by_name[kind].origins_setting: list(runs)}
+    task = {"kind": kind, TASKS.by_name[kind].origins_setting: list(runs), "use": {}}
     values, _ = convert_to_task(deepcopy(config_values(config)), task)
-    combination = fill_in_origins(parse(values, "the combination of trials"), version)
+    combination = parse(values, "the combination of trials")
+    version = versions.open(combination)
+    combination = fill_in_origins(combination, version)
     check_training(combination, version)
     return combination
 

@@ -14,8 +14,8 @@ from pipelines import tracking
 from pipelines.config import Config
 from pipelines.config.load import parse
 from pipelines.config.tuning import Scheduler, budget_seconds
-from pipelines.data.versions.folds import open_fold
-from pipelines.data.versions.versions import Version
+from pipelines.data.versions.folds import open_splits
+from pipelines.data.versions.versions import Version, leave_out_features
 from pipelines.errors import ConfigError, LockstepError, TrackingError
 from pipelines.launch.checks import check_training
 from pipelines.launch.cluster import RayOutput, cluster, job_tags
@@ -48,6 +48,7 @@ from pipelines.tuning.search import (
 )
 from pipelines.tuning.search_result import SearchResult, best_value, describe_search
 from pipelines.tuning.space import check_search, config_params, config_values, parse_trial
+from pipelines.tuning.trial_versions import TrialVersions
 from pipelines.tuning.winner_file import winner_path, write_winner
 
 log = logging.getLogger(__name__)
@@ -68,23 +69,26 @@ def run_search(config: Config, origin: str = "", output: str = "", ray_output: R
     check_combination(config)
     config = place_trials(config)
     path = winner_path(origin, output) if origin else None
-    version = open_fold(config)
-    check_training(config, version)
+    version = open_splits(config)
+    check_training(config, leave_out_features(version, config.task.left_out))
     metric, direction = choose_metric(config, version)
     progress = Progress()
     with nullcontext(ray_output) if ray_output else cluster(_cluster_settings(config)):
-        with tracking.tracked_run(lambda: open_search(config, version, job_tags())) as run:
+        with (
+            tracking.tracked_run(lambda: open_search(config, version, job_tags())) as run,
+            TrialVersions(config, version) as versions,
+        ):
             places = trial_places(config, version)
             word = "resumes" if run.is_resumed else "starts"
             progress.say(
                 f"run {run.run_id} {word}: {config.tune.trials} trials, {places.most} at a time, by {direction} of validation {metric}"
             )
             run.wait_for_trials()
-            search = SearchState(config, version, run, metric, _plan(config, direction), progress)
-            run_tasks(config, version, search.next_task, search.take, places, lambda: _ask_to_stop(run, config))
+            search = SearchState(config, versions, run, metric, _plan(config, direction), progress)
+            run_tasks(config, search.next_task, search.take, places, lambda: _ask_to_stop(run, config))
             result = search.result(str(path or ""))
             if path is not None:
-                write_winner(origin, path, result.best.params, winner_remarks(result))
+                write_winner(origin, path, search.settings_of(result.best), winner_remarks(result))
             run.end_trials({trial.run_id for trial in result.trials if trial.error})
             log_result(run, result, config.tune.space)
     lines = describe_search(result)
@@ -122,12 +126,14 @@ def choose_metric(config: Config, version: Version) -> tuple[str, Any]:
 class SearchState:
     """The state of a search in this process, all of which follows from its plan and from MLflow."""
 
-    def __init__(self, config: Config, version: Version, run: SearchRun, metric: str, plan: SearchPlan, progress: Progress) -> None:
-        self.config, self.version, self.run, self.metric, self.plan = config, version, run, metric, plan
+    def __init__(self, config: Config, versions: TrialVersions, run: SearchRun, metric: str, plan: SearchPlan, progress: Progress) -> None:
+        self.config, self.versions, self.run, self.metric, self.plan = config, versions, run, metric, plan
         self._progress, self._propose = progress, proposer(config.tune, plan)
-        self._values = config_values(_replace_monitor(config, version, metric))
+        self._values = config_values(_replace_monitor(config, versions.open(config), metric))
         self._deadline = time.monotonic() + (budget_seconds(config.tune.budget) or float("inf"))
         self.jobs: list[TrialJob] = []
+        self._without_version: list[int] = []
+        """Jobs, by number, whose dataset version ETL makes."""
         self._scores: dict[int, TrialScore] = {}
         self._curves: dict[int, EpochCurve] = {}
         self._errors: dict[int, str] = {}
@@ -143,7 +149,7 @@ class SearchState:
                 return WAIT if task is DONE else task
             trials = [(trial, self.trial_config(trial.params)) for trial in self._last_trials()]
             settings = self.config.tune
-            self._final = FinalTrainings(trials, self.version, settings.final_seeds, self.run.run_id, settings.combine > 0)
+            self._final = FinalTrainings(trials, self.versions, settings.final_seeds, self.run.run_id, settings.combine > 0)
         return self._final.next_task()
 
     def take(self, key: tuple[str, int], answer: Answer) -> None:
@@ -155,8 +161,13 @@ class SearchState:
             self._take_job(number, answer)
 
     def _next_job_task(self) -> TrialTask | NoJob:
-        """The next job that must be trained; those whose result is in MLflow are passed."""
+        """The next job that must be trained; those whose result is in MLflow are passed, and those whose dataset version is being made
+        come later."""
         while True:
+            for number in [] if self.versions.is_making else list(self._without_version):
+                self._without_version.remove(number)
+                if task := self._task(number, self.jobs[number]):
+                    return task
             if self.jobs and time.monotonic() > self._deadline:
                 return DONE
             job = next_job(self.plan, self._propose, self.jobs, self._scores)
@@ -167,15 +178,20 @@ class SearchState:
                 return task
 
     def _task(self, number: int, job: TrialJob) -> TrialTask | None:
-        """The task of a job; None if its result is there already, or if it can have none."""
+        """The task of a job; None if its result is there already, if it can have none, or if its dataset version is being made."""
         try:
-            config = self.trial_config(job.params)
-            curve = read_curve(config, self.version, self.metric)
+            config = parse_trial(self._values, job.params)
+            version = self.versions.find(config)
+            if version is None:
+                self._without_version.append(number)
+                return None
+            config = fill_in_origins(config, version)
+            curve = read_curve(config, version, self.metric)
         except ConfigError as error:
             self._fail(number, str(error))
             return None
         if job.fork is not None and not (curve and curve.is_decided(job.epochs)):
-            fork_training(config, self.version, job, self._curves[job.fork.trial].run_id, self.run.run_id)
+            fork_training(config, version, job, self._curves[job.fork.trial].run_id, self.run.run_id)
             curve = read_curve(config, self.version, self.metric)
         if curve:
             self._curves[job.trial] = curve
@@ -183,22 +199,29 @@ class SearchState:
         if self._note_result(number, job, curve):
             return None
         tags = {PARENT: self.run.run_id, TRIAL: str(job.trial)}
-        return TrialTask((JOB, number), config.model_dump(mode="json", by_alias=True), job.epochs, tags)
+        return TrialTask((JOB, number), config.model_dump(mode="json", by_alias=True), version, job.epochs, tags)
 
     def _take_job(self, number: int, answer: Answer) -> None:
         """Take the answer of a job's task: what it reached is read from MLflow."""
         job = self.jobs[number]
         if answer.kind == "TrackingError":
             raise TrackingError(answer.error)
-        curve = read_curve(self.trial_config(job.params), self.version, self.metric)
+        config = self.trial_config(job.params)
+        curve = read_curve(config, self.versions.open(config), self.metric)
         if curve:
             self._curves[job.trial] = curve
         if not self._note_result(number, job, curve):
             self._fail(number, answer.error or f"its training was stopped before epoch {job.epochs}; run the same command again")
 
     def trial_config(self, params: Params) -> Config:
-        """The config of a trial. Raises ConfigError for values that do not go together."""
-        return fill_in_origins(parse_trial(self._values, params), self.version)
+        """The config of a trial whose dataset version is there. Raises ConfigError for values that do not go together."""
+        config = parse_trial(self._values, params)
+        return fill_in_origins(config, self.versions.open(config))
+
+    def settings_of(self, trial: TrialResult) -> Params:
+        """What a trial has in place of the config's settings: its parameters, and the metric that selects its best epoch."""
+        monitor = self._values["train"].get("monitor", "")
+        return {**trial.params, **({} if monitor == self.config.train.monitor else {"train.monitor": monitor})}
 
     def _note_result(self, number: int, job: TrialJob, curve: EpochCurve | None) -> bool:
         """Note what a job has reached. Returns whether it has reached its epoch, or can never."""
@@ -244,11 +267,15 @@ class SearchState:
         return self._trial_result(best.number)
 
     def _last_trials(self) -> list[TrialResult]:
-        """The trials whose models are logged: the winner, and those that are combined with it."""
+        """The trials whose models are logged: the winner, and those on its dataset version that are combined with it: a model has one."""
         winner, count = self.winner(), max(0, self.config.tune.combine - 1)
         trials = [self._trial_result(number) for number in sorted({job.trial for job in self.jobs})]
-        others = [trial for trial in trials if trial.run_id != winner.run_id]
+        digest = self._dataset_digest(winner)
+        others = [trial for trial in trials if trial.run_id != winner.run_id and not trial.error and self._dataset_digest(trial) == digest]
         return [winner, *best_trials(others, len(self.plan.rungs) - 1, self.plan.direction, count)]
+
+    def _dataset_digest(self, trial: TrialResult) -> str:
+        return self.versions.open(parse_trial(self._values, trial.params)).digest
 
     def result(self, output: str) -> SearchResult:
         """The result of the search, once all answers are taken."""

@@ -8,7 +8,6 @@ from typing import Any, Literal
 
 from pipelines import tracking
 from pipelines.config import Config
-from pipelines.data.versions.versions import Version
 from pipelines.errors import LockstepError
 from pipelines.tracking.parent_run import PARENT
 from pipelines.tracking.search_files import TrialResult
@@ -17,6 +16,7 @@ from pipelines.tuning.combination import CombinedModel, combination_config, read
 from pipelines.tuning.placement import Answer, TrialTask
 from pipelines.tuning.search import DONE, WAIT, NoJob
 from pipelines.tuning.search_result import FreshSeeds, fresh_seeds
+from pipelines.tuning.trial_versions import TrialVersions
 
 log = logging.getLogger(__name__)
 
@@ -30,9 +30,11 @@ class FinalTrainings:
     """Trainings of trials to the end, the first of which is the winner, and of the winner's settings with so many fresh seeds, all of which
     a run of MLflow holds. With `combines`, a model that averages all of them comes last."""
 
-    def __init__(self, trials: Sequence[tuple[TrialResult, Config]], version: Version, seeds: int, parent: str, combines: bool) -> None:
+    def __init__(
+        self, trials: Sequence[tuple[TrialResult, Config]], versions: TrialVersions, seeds: int, parent: str, combines: bool
+    ) -> None:
         (self.winner, config), *others = trials
-        self._version, self._parent, self._seeds = version, parent, seeds
+        self._versions, self._parent, self._seeds = versions, parent, seeds
         fresh = [_replace_seed(config, config.train.seed + place) for place in range(1, seeds + 1)]
         self._configs = [config, *fresh, *(other for _, other in others)]
         self._roles = [{TRIAL: str(self.winner.number)}, *({SEED: str(other.train.seed)} for other in fresh)]
@@ -54,7 +56,7 @@ class FinalTrainings:
         number = self._waiting.pop(0)
         config = self._configs[number]
         tags = {PARENT: self._parent, **self._roles[number]}
-        return TrialTask((FINAL, number), config.model_dump(mode="json", by_alias=True), None, tags)
+        return TrialTask((FINAL, number), config.model_dump(mode="json", by_alias=True), self._versions.open(config), None, tags)
 
     def take(self, number: int, answer: Answer) -> None:
         """Take the answer of a training. Raises LockstepError if it has failed, and is one of the winner's; others are only left out."""
@@ -87,7 +89,7 @@ class FinalTrainings:
     def _add_combination(self) -> None:
         """Add the training of the model that averages those of all others. Where they cannot be averaged, a warning says why."""
         try:
-            config = combination_config(self._configs[0], self._runs(len(self._configs)), self._version)
+            config = combination_config(self._configs[0], self._runs(len(self._configs)), self._versions)
         except LockstepError as error:
             log.warning("the models of the best trials are not combined: %s", error)
             return
@@ -101,7 +103,8 @@ class FinalTrainings:
 
     def _is_finished(self, number: int) -> bool:
         """Whether a training is in MLflow already, whose result is taken then."""
-        finished = tracking.find_finished_training(self._configs[number], self._version)
+        config = self._configs[number]
+        finished = tracking.find_finished_training(config, self._versions.open(config))
         if finished is not None:
             self._results[number] = json.loads(finished[1])
         return finished is not None

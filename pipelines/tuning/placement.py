@@ -56,10 +56,16 @@ class TrialTask:
     """By which its answer is known."""
     config: dict[str, Any]
     """As plain values, as a worker gets them."""
+    version: Version = field(repr=False)
+    """To be trained on."""
     epochs: int | None
     """The epoch to stop at; None to train to the end, test, and log the model."""
     birth_tags: Mapping[str, str] = field(default_factory=dict)
     """Tags of the training's run, if it begins."""
+
+    def __deepcopy__(self, memo: Any) -> "TrialTask":
+        """Itself: Ray Tune copies what it is given, and the version's index may be large."""
+        return self
 
 
 @dataclass(frozen=True)
@@ -121,7 +127,6 @@ def _has_gpus(settings: Train) -> bool:
 
 def run_tasks(
     config: Config,
-    version: Version,
     next_task: NextTask,
     take: TakeAnswer,
     places: TrialPlaces,
@@ -144,7 +149,7 @@ def run_tasks(
         if interrupt.take(number) and is_second:
             raise SystemExit(128 + number)
 
-    thread = Thread(target=_fit, args=(config, version, searcher, places, errors), name="ray-tune", daemon=True)
+    thread = Thread(target=_fit, args=(config, searcher, places, errors), name="ray-tune", daemon=True)
     with handle_signals(note):
         thread.start()
         while thread.is_alive() and interrupt.number is None:
@@ -214,12 +219,12 @@ class _Handover(Searcher):
         """Nothing, as above."""
 
 
-def _fit(config: Config, version: Version, searcher: _Handover, places: TrialPlaces, errors: list[BaseException]) -> None:
+def _fit(config: Config, searcher: _Handover, places: TrialPlaces, errors: list[BaseException]) -> None:
     """Run Ray Tune until the searcher has finished. Not in the main thread, which waits for signals."""
     folder = mkdtemp(prefix="lockstep-tune-")
     storage = config.train.storage if os.environ.get("RAY_ADDRESS") else folder
     try:
-        parameters = tune.with_parameters(TaskTrainable, version=version, driver_host=socket.gethostname())
+        parameters = tune.with_parameters(TaskTrainable, driver_host=socket.gethostname())
         limit = None if trains_in_process(config.train) else places.most  # whose drivers need no CPU
         trainable = tune.with_resources(parameters, dict(places.resources))
         tuner = tune.Tuner(
@@ -244,11 +249,10 @@ class TaskTrainable(tune.Trainable):
     """A process for tasks, one after another: the driver of their trainings. A class, since Ray Train refuses to train in a function of Ray
     Tune's."""
 
-    def setup(self, config: dict[str, Any], version: Version | None = None, driver_host: str = "") -> None:
-        assert version is not None, "Ray Tune hands the parameters on"
+    def setup(self, config: dict[str, Any], driver_host: str = "") -> None:
         logging.getLogger("ray.train").setLevel(logging.WARNING)  # it has a line for each training in a process of its own
         self._task: TrialTask = config["task"]
-        self._version, self._driver_host = version, driver_host
+        self._driver_host = driver_host
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
         """Take the next task."""
@@ -256,13 +260,13 @@ class TaskTrainable(tune.Trainable):
         return True
 
     def step(self) -> dict[str, Any]:
-        return {"done": True, "answer": _train(self._task, self._version, self._driver_host)}
+        return {"done": True, "answer": _train(self._task, self._driver_host)}
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
         """Nothing: a training saves itself."""
 
 
-def _train(task: TrialTask, version: Version, driver_host: str) -> Answer:
+def _train(task: TrialTask, driver_host: str) -> Answer:
     """Train what a task says, and say what has become of it."""
     from pipelines.launch.training_run import TrialPlace, train, train_until  # noqa: PLC0415, in the process of the trial
     from pipelines.tracking import check_host  # noqa: PLC0415, as above
@@ -272,9 +276,9 @@ def _train(task: TrialTask, version: Version, driver_host: str) -> Answer:
     try:
         check_host(config.tracking.uri, driver_host)
         if task.epochs is not None:
-            train_until(config, version, task.epochs, place)
+            train_until(config, task.version, task.epochs, place)
             return Answer()
-        result = train(config, version, ray_output=RayOutput(), trial=place)
+        result = train(config, task.version, ray_output=RayOutput(), trial=place)
     except SystemExit as interrupt:  # as after a signal to this process alone
         return Answer(f"its training was interrupted, with exit code {interrupt.code}; the same search goes on with it", "SystemExit")
     except Exception as error:  # a failed trial is a result, and Ray Tune would try it again

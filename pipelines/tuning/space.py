@@ -7,6 +7,7 @@ from typing import Any
 from pipelines.config import Config
 from pipelines.config.dataset.dataset import FoldSplit
 from pipelines.config.load import parse_with_overrides
+from pipelines.config.messages.words import name_list, suggestion
 from pipelines.config.tasks.functions import task_settings
 from pipelines.config.train.base import PLACEMENT
 from pipelines.config.tuning import Dimension
@@ -23,6 +24,8 @@ _REFUSED = {
     "train.monitor": "is what trials are compared by; set tune.metric",
 }
 """Settings that make no trial, and why."""
+FEATURES = "dataset.features."
+"""Prefix of the settings of a dataset version that may vary: how its features are encoded. All else decides rows, splits or target."""
 
 
 def check_search(config: Config, origin: str = "") -> None:
@@ -62,14 +65,36 @@ def _faults_of_space(config: Config) -> Iterator[str]:
     for name, dimension in config.tune.space.items():
         section, _, inner = name.partition(".")
         setting = inner.partition(".")[0]
-        if section not in ("task", "train") or not inner:
-            yield f"tune.space: {name} is no setting of task or train, which alone decide a trial; write it such as train.lr"
+        if section in ("source", "dataset"):
+            yield from _faults_of_feature(config, values, name, dimension)
+        elif section not in ("task", "train") or not inner:
+            rule = "is no setting of task, train or dataset.features, which alone decide a trial"
+            yield f"tune.space: {name} {rule}; write it such as train.lr"
         elif name in _REFUSED:
             yield f"tune.space: {name} {_REFUSED[name]}"
         elif section == "train" and setting in PLACEMENT:
             yield f"tune.space: {name} decides where a training runs, and not its model; remove it"
         else:
             yield from _faults_of_values(config, values, name, dimension)
+
+
+def _faults_of_feature(config: Config, values: dict[str, Any], name: str, dimension: Dimension) -> Iterator[str]:
+    features, feature = config.dataset.features, name.removeprefix(FEATURES).partition(".")[0]
+    if not name.startswith(FEATURES):
+        yield (
+            f"tune.space: {name} decides the rows on which trials are compared, and of dataset only features may vary; remove it, and "
+            "search once for each of its values"
+        )
+    elif feature not in features:
+        remedy = suggestion(feature, features, f"add {feature} to dataset.features")
+        yield f"tune.space: {name} is of no feature of the dataset, which has {name_list(features, feature)}; {remedy}"
+    elif features[feature].packs:
+        yield (
+            f"tune.space: {name} decides the windows that {feature} is cut into, on which trials are compared; remove it, and search once "
+            "for each of its values"
+        )
+    else:
+        yield from _faults_of_values(config, values, name, dimension)
 
 
 def _faults_of_values(config: Config, values: dict[str, Any], name: str, dimension: Dimension) -> Iterator[str]:

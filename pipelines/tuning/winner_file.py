@@ -1,4 +1,4 @@
-"""Writes the winner of a search as a YAML file: that of the search with other values in `task` and `train`, and without `tune`.
+"""Writes the winner of a search as a YAML file: that of the search with other values in `task`, `train` and `dataset`, and without `tune`.
 
 Comments, and what the file takes from the environment, stay as they are. The first line carries a checksum of the rest, by which a file
 that nobody has edited since may be written anew.
@@ -6,6 +6,7 @@ that nobody has edited since may be written anew.
 
 from collections.abc import Mapping
 from hashlib import sha256
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from pipelines.runtime import atomic
 from pipelines.tuning.search import Params
 
 _MARK = "# Written by lockstep tune, checksum "
+_SECTIONS = ("dataset", "task", "train")
 _WIDTH = 140
 _CHECKSUM = 16
 
@@ -39,11 +41,12 @@ def write_winner(origin: str, path: Path, params: Params, remarks: list[str]) ->
 
 
 def replace_settings(text: str, params: Params) -> str:
-    """The YAML of a config in which parameters stand in place of settings of `task` and `train`, and which has no `tune`."""
+    """The YAML of a config in which parameters stand in place of settings of _SECTIONS, and which has no `tune`."""
+    text = _replace_features(text, params)
     root = yaml.compose(text, yaml.SafeLoader)
     assert isinstance(root, yaml.MappingNode), "a config that was read is a mapping"
     values = yaml.safe_load(text)
-    sections = {section: _apply_params(values.get(section), section, params) for section in ("task", "train")}
+    sections = {section: _apply_params(values.get(section), section, params) for section in _SECTIONS}
     places = {key.value: (key.start_mark.index, value.end_mark.index) for key, value in root.value}
     blocks = {section: _dump({section: content}) for section, content in sections.items() if content != values.get(section)}
     for section in sorted({*blocks, "tune"} & places.keys(), key=lambda name: -places[name][0]):
@@ -53,18 +56,39 @@ def replace_settings(text: str, params: Params) -> str:
     return text.rstrip("\n") + "\n" + "".join(block for section, block in blocks.items() if section not in places)
 
 
+def _replace_features(text: str, params: Params) -> str:
+    """The YAML with other encoders of features, where comments in `dataset` stay; as it is where anchors or merged keys are in the way."""
+    values, root = yaml.safe_load(text), yaml.compose(text, yaml.SafeLoader)
+    if not any(name.startswith("dataset.") for name in params):
+        return text
+    wanted = {**values, "dataset": _apply_params(values["dataset"], "dataset", params)}
+    encoders, wanted_encoders = values["dataset"]["features"], wanted["dataset"]["features"]
+    nodes = _child_nodes(_child_nodes(_child_nodes(root).get("dataset")).get("features"))
+    changed = [name for name in wanted_encoders if wanted_encoders[name] != encoders.get(name)]
+    if not nodes.keys() >= {*changed}:
+        return text
+    edited = text
+    for name in sorted(changed, key=lambda name: -nodes[name].start_mark.index):
+        start, end = nodes[name].start_mark.index, _end_of_node(nodes[name])
+        edited = edited[:start] + _dump_inline(wanted_encoders[name]) + edited[end:]
+    try:
+        return edited if yaml.safe_load(edited) == wanted else text
+    except yaml.YAMLError:
+        return text
+
+
 def _apply_params(section: Any, name: str, params: Params) -> Any:
     """The plain values of a section, in which a name alone is short for its kind."""
     section_params = {key.removeprefix(f"{name}."): value for key, value in params.items() if key.startswith(f"{name}.")}
     if not section_params:
         return section
     content: dict[str, Any] = {"kind": section} if isinstance(section, str) else dict(section or {})
-    for key, value in section_params.items():
+    for key, value in sorted(section_params.items(), key=lambda item: item[0].count(".")):  # a section before its settings
         *outer, last = key.split(".")
         inner = content
-        for part in outer:
-            subsection = inner.get(part, {})
-            inner[part] = {"kind": subsection} if isinstance(subsection, str) else dict(subsection)
+        for depth, part in enumerate(outer):
+            subsection, tag = inner.get(part, {}), "encoder" if name == "dataset" and depth == 1 else "kind"
+            inner[part] = {tag: subsection} if isinstance(subsection, str) else dict(subsection)
             inner = inner[part]
         inner[last] = value
     return content
@@ -72,6 +96,23 @@ def _apply_params(section: Any, name: str, params: Params) -> Any:
 
 def _dump(values: Mapping[str, Any]) -> str:
     return str(yaml.safe_dump(dict(values), default_flow_style=None, sort_keys=False, allow_unicode=True, width=_WIDTH))
+
+
+def _dump_inline(value: Any) -> str:
+    return str(yaml.safe_dump([value], default_flow_style=True, sort_keys=False, allow_unicode=True, width=inf)).strip()[1:-1]
+
+
+def _child_nodes(node: yaml.Node | None) -> dict[str, yaml.Node]:
+    """The nodes of a mapping by key; none of anything else."""
+    return {key.value: value for key, value in node.value} if isinstance(node, yaml.MappingNode) else {}
+
+
+def _end_of_node(node: yaml.Node) -> int:
+    """Where the text of a value ends. Of a block, PyYAML says where the next key begins, after comments."""
+    if isinstance(node, yaml.CollectionNode) and not node.flow_style and node.value:
+        last = node.value[-1]
+        return _end_of_node(last[1] if isinstance(last, tuple) else last)
+    return int(node.end_mark.index)
 
 
 def _is_untouched(path: Path) -> bool:

@@ -278,6 +278,12 @@ def test_a_grid_begins_with_the_config_and_leaves_nothing_out() -> None:
         ({"train.clip_norm": {"uniform": [0.1, 1]}}, None),
         ({"train.lr": {"log": [1e-4, 1]}, "train.clip_norm": {"choice": [0.1, 1]}}, None),
         ({"task.batch_norm": {"choice": [True, False]}}, {"task.batch_norm": False}),
+        (
+            {"dataset.features.age": {"choice": ["minmax", "normal_quantile"]}, "task.use.age": {"choice": [True, False]}},
+            {"dataset.features.age": "normal_quantile", "task.use.age": True},
+        ),
+        ({"dataset.features.capital_gain_values.min_count": {"choice": [2, 5]}}, {"dataset.features.capital_gain_values.min_count": 5}),
+        ({"dataset.features.age.encoder": {"choice": ["minmax", "robust"]}}, None),
     ],
 )
 def test_the_config_is_a_trial_where_all_of_it_lies_in_the_space(space: dict[str, Any], params: dict[str, Any] | None) -> None:
@@ -285,7 +291,8 @@ def test_the_config_is_a_trial_where_all_of_it_lies_in_the_space(space: dict[str
     check_search(config)
     assert config_params(config) == params
     if params is not None:
-        assert parse_trial(config_values(config), params).model_identity == config.model_identity
+        trial = parse_trial(config_values(config), params)
+        assert (trial.model_identity, trial.data_identity) == (config.model_identity, config.data_identity)
 
 
 @pytest.mark.parametrize(
@@ -361,8 +368,26 @@ def test_a_wrong_section_is_one_error_whose_remedy_works(values: dict[str, Any],
         ({"train.max_steps": {"int": [1, 2]}}, "set train.max_steps itself", {"space": LR, "train.max_steps": 2}),
         ({"train.monitor": {"choice": ["loss"]}}, "set tune.metric", {"space": LR, "tune.metric": "loss"}),
         ({"train.seed": {"int": [1, 2]}}, "train.seed would choose luck", {"space": LR, "tune.final_seeds": 2}),
-        ({"dataset.path": {"choice": ["a", "b"]}}, "dataset.path is no setting of task or train", {"space": LR}),
-        ({"x": {"int": [1, 8]}}, "x is no setting of task or train", {"space": LR}),
+        ({"dataset.path": {"choice": ["a", "b"]}}, "dataset.path decides the rows on which trials are compared", {"space": LR}),
+        ({"dataset.split.train": {"choice": [0.5, 0.6]}}, "and of dataset only features may vary; remove it", {"space": LR}),
+        ({"source.query": {"choice": ["SELECT 1", "SELECT 2"]}}, "source.query decides the rows", {"space": LR}),
+        (
+            {"dataset.features.agee": {"choice": ["minmax", "robust"]}},
+            "is of no feature of the dataset, which has age, race and 14 more; did you mean age?",
+            {"space": {"dataset.features.age": {"choice": ["minmax", "robust"]}}},
+        ),
+        (
+            {"dataset.features.income": {"choice": ["minmax", "robust"]}},
+            "add income to dataset.features",
+            {"space": {"dataset.features.income": {"choice": ["minmax", "robust"]}}, "dataset.features.income": "minmax"},
+        ),
+        (
+            {"dataset.features.age.quantiles": {"int": [1, 100]}},
+            "tune.space: dataset.features.age.quantiles: must be at least 2",
+            {"space": {"dataset.features.age.quantiles": {"int": [2, 100]}}},
+        ),
+        ({"task.use.agee": {"choice": [True, False]}}, "did you mean age?", {"space": {"task.use.age": {"choice": [True, False]}}}),
+        ({"x": {"int": [1, 8]}}, "x is no setting of task, train or dataset.features", {"space": LR}),
     ],
 )
 def test_a_space_that_fits_no_training_is_refused_before_anything_starts(space: dict[str, Any], fault: str, remedy: dict[str, Any]) -> None:
@@ -483,6 +508,35 @@ def test_the_winner_s_file_keeps_comments_and_what_comes_from_the_environment(tm
     assert winner_path("x/adult.yaml", "") == Path("x/adult_tuned.yaml")
     with pytest.raises(ConfigError, match=r"ends in \.yaml; rename it"):
         winner_path("x/adult.yaml", "winner.json")
+
+
+def test_features_are_replaced_between_the_comments_of_the_dataset(tmp_path: Path) -> None:
+    origin, params = CONF / "adult.yaml", {"dataset.features.age": "minmax", "dataset.features.capital_gain_values.min_count": 2}
+    params |= {"dataset.features.race": {"encoder": "hash", "buckets": 8}, "task.use.sex": False}
+    text = replace_settings(origin.read_text(), params)
+    assert "# Nine of ten rows are zero" in text and "    age: minmax\n    fnlwgt: normal_quantile\n" in text
+    path = tmp_path / "winner.yaml"
+    path.write_text(text)
+    winner, by_hand = load(path), load(origin, params)
+    assert (winner.data_identity, winner.model_identity) == (by_hand.data_identity, by_hand.model_identity)
+
+
+@pytest.mark.parametrize(
+    "features",
+    [
+        "{x: minmax, y: {encoder: quantile, bins: 8}}",
+        "\n    x: minmax\n    y:\n      encoder: quantile\n      # few\n      bins: 8\n    # last\n",
+        "\n    y: &shared {encoder: quantile, bins: 8}\n    x: minmax\n    z: *shared\n",
+        "\n    <<: {y: {encoder: quantile, bins: 8}}\n    x: minmax\n",
+    ],
+)
+def test_encoders_of_features_are_replaced_in_place(features: str) -> None:
+    before = f"name: a\ndataset:\n  features: {features}\n  target: {{z: binary}} # what it predicts\n"
+    expected = yaml.safe_load(before)
+    expected["dataset"]["features"] |= {"x": {"encoder": "minmax", "impute": "mean"}, "y": {"encoder": "quantile", "bins": 16}}
+    text = replace_settings(before, {"dataset.features.x.impute": "mean", "dataset.features.y.bins": 16})
+    assert yaml.safe_load(text) == expected
+    assert ("# last" in text) == ("# last" in before)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, NonNegativeInt
+from pydantic import AfterValidator, Field, NonNegativeInt
 
 from pipelines.config.effects import OnlyWith
 from pipelines.config.section import Section, Text
@@ -60,6 +60,8 @@ class EnsembleSettings(TaskSettings):
     kind: Literal["ensemble"] = "ensemble"
     of: Annotated[tuple[Text, ...], AfterValidator(_check_runs)]
     """IDs of the runs whose models are its members, two or more: finished trainings on the same dataset version."""
+    use: dict[str, bool] = Field({}, max_length=0, exclude_if=lambda use: not use)
+    """Always empty: each member leaves out what its own run does."""
     rounds: NonNegativeInt = 50
     """Rounds of the selection, each of which adds the member that improves the average most, or harms it least, be it for another time.
     Of all rounds the best is kept."""

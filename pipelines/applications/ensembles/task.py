@@ -43,7 +43,8 @@ class Ensemble(Supervised):
         task_class = import_class(settings.implementation, Task, "a task")  # type: ignore[type-abstract]
         if not issubclass(task_class, Supervised):
             raise ConfigError(f"{place}, whose outputs have no average; name runs that predict a target, as those of kind tabular do")
-        task, loss, own_loss = task_class(settings, self.data), _describe_loss(settings), _describe_loss(self.settings)
+        data = self.data.without(settings.left_out)
+        task, loss, own_loss = task_class(settings, data), _describe_loss(settings), _describe_loss(self.settings)
         if (type(task.target), task.outputs, loss) != (type(self.target), self.outputs, own_loss):
             raise ConfigError(f"{place} with task.loss {loss}, and the ensemble has {own_loss}; set task.loss to that of all its members")
         return task

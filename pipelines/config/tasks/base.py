@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, NonNegativeFloat, model_validator
+from pydantic import AfterValidator, Field, NonNegativeFloat, model_validator
 
 from pipelines.config.effects import OnlyWith
 from pipelines.config.section import Section
@@ -17,6 +17,11 @@ def _kinds_that_smooth() -> str:
     from pipelines.config.tasks.task import TASKS  # noqa: PLC0415, which reads this module
 
     return f"set task.kind to {' or '.join(kind for kind, settings in TASKS.by_name.items() if settings.smooths_labels)}"
+
+
+def _drop_used(use: dict[str, bool]) -> dict[str, bool]:
+    """Without those that are used, which is the default: the identity of a model does not depend on it."""
+    return {name: is_used for name, is_used in use.items() if not is_used}
 
 
 Probability = Annotated[float, Field(ge=0, lt=1)]
@@ -65,6 +70,8 @@ class TaskSettings(Section):
     sample_weight: str = ""
     """Column of `dataset.passthrough` with the encoder `weight`: the weight of each row in the loss, beside that of its class. The mean is
     that of the global batch's weights, on any number of workers. Other metrics count every row once."""
+    use: Annotated[dict[str, bool], AfterValidator(_drop_used)] = Field({}, exclude_if=lambda use: not use)
+    """Features of the dataset, such as `{fnlwgt: false}` for a model that leaves this one out, of the same version. All others are used."""
     slices: tuple[str, ...] = ()
     """Columns of the dataset for whose values the run's page shows results separately: features, the target or carried columns of
     categories, such as those of the encoders vocabulary, binary or quantile. They do not change the model."""
@@ -106,6 +113,11 @@ class TaskSettings(Section):
     def origins(self) -> dict[str, str]:
         """The digest of the weights of each model that this one is made of, by the ID of its run; filled in before a training."""
         return {}
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """Features of the dataset that the model does not read."""
+        return tuple(self.use)
 
     @property
     def pairs_rows(self) -> bool:

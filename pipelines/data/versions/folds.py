@@ -19,7 +19,7 @@ from pipelines.data.versions.manifest import SPLITS, Folds, split_summaries
 from pipelines.data.versions.parts import RowGroup
 from pipelines.data.versions.row_groups import Columns, RowGroups, as_arrow, as_numpy
 from pipelines.data.versions.schema import TensorColumn
-from pipelines.data.versions.versions import Version, open_version, read_columns_by_file
+from pipelines.data.versions.versions import Version, leave_out_features, open_version, read_columns_by_file
 from pipelines.errors import DatasetError
 
 
@@ -141,7 +141,13 @@ def select_fold(version: Version, training: int) -> Version:
 
 
 def open_fold(config: Config) -> Version:
-    """The version that the config describes; with `train.fold`, with the splits of that training. Raises what `open_version` does."""
+    """The version that the config describes, as its training reads it: without features that `task.use` leaves out, and with
+    `train.fold`, with the splits of that training. Raises what `open_version` does."""
+    return leave_out_features(open_splits(config), config.task.left_out)
+
+
+def open_splits(config: Config) -> Version:
+    """As `open_fold`, with all features."""
     version = open_version(config.dataset.path, config.data_identity)
     return version if config.train.fold is None else select_fold(version, config.train.fold)
 

@@ -2,7 +2,7 @@
 loader compares."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -18,11 +18,11 @@ from pipelines.config.messages.words import name_list
 from pipelines.data.versions import storage
 from pipelines.data.versions.checked_tables import open_table
 from pipelines.data.versions.commit import read_manifest, row_groups_path, sources_path
-from pipelines.data.versions.manifest import DAMAGED, RESTORE, SPLITS, Manifest, content_digest
+from pipelines.data.versions.manifest import DAMAGED, RESTORE, SPLITS, Manifest, SourceSummary, content_digest
 from pipelines.data.versions.parts import ROW_GROUPS, RowGroup
 from pipelines.data.versions.raw_inputs import Sources
 from pipelines.data.versions.row_groups import Columns, RowGroups, compact
-from pipelines.data.versions.schema import TensorColumn, to_numpy
+from pipelines.data.versions.schema import Role, TensorColumn, to_numpy
 from pipelines.data.versions.source_files import read_sources
 from pipelines.errors import CorruptError, DatasetError, OutdatedError
 
@@ -137,6 +137,20 @@ def find_by_digest(path: str, digest: str) -> Version | None:
     return next((read_version(filesystem, root, manifest) for root, manifest in matching), None)
 
 
+def find_by_sources(path: str, identity: dict[str, Any], sources: Mapping[str, SourceSummary]) -> Version | None:
+    """The version in a dataset's folder that was made with this identity from raw files with these summaries, by table; of several the one
+    that was made or confirmed last, and None if there is none."""
+    filesystem, _ = storage.locate(path)
+    return next(
+        (
+            read_version(filesystem, root, manifest)
+            for root, manifest in versions(path)
+            if manifest.identity == identity and manifest.sources == sources
+        ),
+        None,
+    )
+
+
 def check_is_not_erased(path: str, digest: str, run_id: str) -> None:
     """Raise DatasetError if the version with this digest, which a run was trained on, has lost rows by an erasure since."""
     for _, manifest in versions(path):
@@ -210,14 +224,20 @@ def _leaves(values: dict[str, Any], key: str = "") -> Iterator[tuple[str, Any]]:
 
 def include_passthrough(version: Version, names: tuple[str, ...]) -> Version:
     """The version with carried columns of these names as features, which batches have."""
-    if not names:
-        return version
+    return _replace_roles(version, names, "carried", "feature")
+
+
+def leave_out_features(version: Version, names: Collection[str]) -> Version:
+    """The version with features of these names as carried columns, which neither batches nor a served row have."""
+    return _replace_roles(version, names, "feature", "carried")
+
+
+def _replace_roles(version: Version, names: Collection[str], old: Role, new: Role) -> Version:
     encoders = dict(version.manifest.encoders)
-    for name in names:
-        column = encoders[name].column
-        if column.role == "carried":
-            encoders[name] = encoders[name].model_copy(update={"column": replace(column, role="feature")})
-    return replace(version, manifest=version.manifest.model_copy(update={"encoders": encoders}))
+    chosen = [name for name in names if name in encoders and encoders[name].column.role == old]
+    for name in chosen:
+        encoders[name] = encoders[name].model_copy(update={"column": replace(encoders[name].column, role=new)})
+    return replace(version, manifest=version.manifest.model_copy(update={"encoders": encoders})) if chosen else version
 
 
 def read_column(version: Version, split: str, column: TensorColumn) -> np.ndarray:

@@ -18,7 +18,7 @@ from pipelines.config.messages.words import name_list
 from pipelines.config.source.source import FileTableSettings
 from pipelines.data.versions import storage
 from pipelines.data.versions.folds import select_fold
-from pipelines.data.versions.versions import Version, find_by_digest, open_named_version, open_version
+from pipelines.data.versions.versions import Version, find_by_digest, leave_out_features, open_named_version, open_version
 from pipelines.errors import ConfigError, DatasetError, TrainingError
 from pipelines.etl.run import run as run_etl
 from pipelines.launch.checks import check_before_etl
@@ -267,7 +267,8 @@ def _dataset_from_sources(config: Config) -> Iterator[Version]:
 
 
 def _fold(config: Config, version: Version) -> Version:
-    return version if config.train.fold is None else select_fold(version, config.train.fold)
+    version = version if config.train.fold is None else select_fold(version, config.train.fold)
+    return leave_out_features(version, config.task.left_out)
 
 
 def _compare_training(statement: Statement, config: Config, version: Version) -> Iterator[PartCheck]:

@@ -1,0 +1,120 @@
+"""The dataset versions of the trials of a search: its own, and those whose features are encoded otherwise.
+
+ETL makes a version when the first trial that needs it is proposed, one at a time, in another process, while other trials train. It is an
+ordinary version in the dataset's folder, which whoever has made it before answers, and later searches find. All versions have the rows of
+the search's own, from the same raw files: else trials could not be compared.
+"""
+
+import json
+import logging
+from typing import Any, Self
+
+from pipelines.config import Config
+from pipelines.data.versions.erasures import dataset_lock
+from pipelines.data.versions.folds import select_fold
+from pipelines.data.versions.versions import Version, confirm, find_by_sources, leave_out_features, versions
+from pipelines.errors import ConfigError, DatasetError
+from pipelines.tuning.etl_process import EtlProcess
+
+log = logging.getLogger(__name__)
+
+
+class TrialVersions:
+    """Finds the version that a trial is trained on, and has it made where there is none. Leaving the context ends an ETL under way."""
+
+    def __init__(self, config: Config, version: Version) -> None:
+        """`version` is that of the search, with all features and the splits of `train.fold`."""
+        self._own, self._own_features = version, config.dataset.features
+        self._versions = {_key(config): version}
+        self._errors: dict[str, str] = {}
+        self._making: tuple[str, EtlProcess] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        if self._making:
+            self._making[1].end()
+
+    @property
+    def is_making(self) -> bool:
+        """Whether an ETL is under way, without which no version comes that is not there."""
+        return self._making is not None and self._making[1].error() is None
+
+    def find(self, config: Config) -> Version | None:
+        """The version of a trial, without features that its `task.use` leaves out; None while ETL makes it, or another one first.
+
+        Raises ConfigError if it cannot be made, or has other rows than that of the search, and DatasetError if raw files have changed."""
+        key = _key(config)
+        if key in self._errors:
+            raise ConfigError(self._errors[key])
+        if key not in self._versions:
+            version = self._find_or_make(key, config)
+            if version is None:
+                return None
+            self._versions[key] = version
+        return leave_out_features(self._versions[key], config.task.left_out)
+
+    def open(self, config: Config) -> Version:
+        """The version of a trial that has been found before. Raises as `find` does."""
+        version = self.find(config)
+        assert version is not None, "it has been made for a trial"
+        return version
+
+    def _find_or_make(self, key: str, config: Config) -> Version | None:
+        """The version in the dataset's folder; None if ETL must make it first."""
+        is_made = self._end_etl(key)
+        version = find_by_sources(config.dataset.path, config.data_identity, self._own.manifest.sources)
+        if version is None and is_made:
+            raise DatasetError(
+                f"raw files have changed since {self._own.root} was made, so that a version with other features has other rows; run "
+                "jobs/etl.py with the config of the search, and search again"
+            )
+        if version is None:
+            self._begin_etl(key, config)
+            return None
+        self._stay_newest(config, version)
+        if config.train.fold is not None:
+            version = select_fold(version, config.train.fold)
+        self._check_rows(key, version)
+        return version
+
+    def _begin_etl(self, key: str, config: Config) -> None:
+        """Begin to make a version, unless another one is being made."""
+        if self._making is None:
+            changed = {name: settings for name, settings in config.dataset.features.items() if settings != self._own_features.get(name)}
+            log.info("ETL makes a dataset version with %s", ", ".join(f"{name}: {settings.encoder}" for name, settings in changed.items()))
+            self._making = key, EtlProcess(config.model_dump(mode="json", by_alias=True))
+
+    def _end_etl(self, key: str) -> bool:
+        """Whether ETL has just made this version. Raises ConfigError, now and for later trials, if it could not."""
+        if self._making is None or self._making[0] != key or (error := self._making[1].error()) is None:
+            return False
+        self._making[1].end()
+        self._making = None
+        if error:
+            self._errors[key] = f"ETL could not make its dataset version: {error}"
+            raise ConfigError(self._errors[key])
+        return True
+
+    def _stay_newest(self, config: Config, version: Version) -> None:
+        """Have the search's own version be the newest again, which other jobs compare with, also if a command was killed before it was."""
+        if versions(config.dataset.path)[0][0] == version.root:
+            with dataset_lock(config.dataset.path):
+                confirm(self._own.filesystem, self._own.root)
+
+    def _check_rows(self, key: str, version: Version) -> None:
+        """Raise ConfigError, now and for later trials, unless the version has as many rows in each split as the search's own: the split of
+        a row follows from the row alone, but an encoder may refuse it."""
+        for split in self._own.manifest.splits:
+            rows, own_rows = version.rows(split), self._own.rows(split)
+            if rows != own_rows:
+                self._errors[key] = (
+                    f"{version.root} has {rows:,} rows in split {split}, and the version of the search {own_rows:,}: an encoder refuses "
+                    "rows that another one takes, so that scores cannot be compared; set impute, as to median, wherever it is none"
+                )
+                raise ConfigError(self._errors[key])
+
+
+def _key(config: Config) -> str:
+    return json.dumps(config.data_identity, sort_keys=True)

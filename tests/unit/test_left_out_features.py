@@ -1,0 +1,74 @@
+"""`task.use` leaves features of a dataset version out: of the model, of batches, and of what a served model takes. Rows stay the same."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from trainings import FEATURES, training
+
+from pipelines import api
+from pipelines.config import Config
+from pipelines.data.versions.folds import open_fold, open_splits
+from pipelines.errors import ConfigError
+from pipelines.launch.checks import check_training
+from pipelines.serving.model.logged_model import drop_passthrough_columns
+from pipelines.serving.model.predictor import Predictor
+from pipelines.tasks.bind import build_task
+
+OTHERS = [f"x{number}" for number in range(1, FEATURES)]
+
+
+def using(folder: Path, **use: bool) -> Config:
+    return training(folder, rows=640, task={"use": use})
+
+
+def test_a_model_does_not_read_what_is_left_out(tmp_path: Path) -> None:
+    config = using(tmp_path, x0=False)
+    read, whole = open_fold(config), open_splits(config)
+    for version in (read, whole):
+        task = build_task(config.task, version.manifest)
+        assert [column.name for column in task.data.features] == OTHERS and task.data.target.name == "label"
+    assert {*next(iter(api.open_loader(config)))} >= {*OTHERS, "label"} and "x0" not in next(iter(api.open_loader(config)))
+    assert (read.digest, read.rows("train")) == (whole.digest, whole.rows("train")), "of the same version"
+    served = Predictor(config.task, drop_passthrough_columns(read.manifest), task.model().state_dict())
+    assert served.inputs.names == OTHERS
+    check_training(config, read)
+    check_training(config, whole)
+
+
+def test_a_feature_that_is_used_is_no_part_of_the_identity(tmp_path: Path) -> None:
+    plain, used, without = (using(tmp_path, **use) for use in ({}, {"x0": True}, {"x0": False}))
+    assert plain.model_identity == used.model_identity != without.model_identity and plain.data_identity == without.data_identity
+    assert "use" not in plain.model_dump(mode="json")["task"], "so that models of before are found"
+
+
+def test_a_column_left_out_may_be_a_slice(tmp_path: Path) -> None:
+    config = using(tmp_path, x0=False)
+    data = build_task(config.task, open_fold(config).manifest).data
+    assert "x0" in [column.name for column in data.carried]
+
+
+@pytest.mark.parametrize(
+    ("use", "fault", "remedy"),
+    [
+        ({"xx": False}, r"task\.use: xx is no feature of the dataset, which has x0, .*; remove it from task\.use|did you mean", {}),
+        ({"label": False}, r"task\.use: label is no feature of the dataset", {}),
+        (dict.fromkeys(["x0", *OTHERS], False), "so that the model has no input; use a feature", dict.fromkeys(OTHERS, False)),
+    ],
+)
+def test_what_no_model_could_leave_out_is_refused(use: dict[str, Any], fault: str, remedy: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=fault):
+        using(tmp_path, **use)
+    using(tmp_path, **remedy)
+
+
+def test_columns_of_a_pattern_are_known_with_the_version(tmp_path: Path) -> None:
+    config = using(tmp_path, x0=False)
+    version = open_splits(config)
+    unknown = config.model_copy(update={"task": config.task.model_copy(update={"use": {"z9": False}})})
+    with pytest.raises(ConfigError, match=r"task\.use has z9, which is no column of .*; remove it from task\.use"):
+        check_training(unknown, version)
+    all_of_them = config.model_copy(update={"task": config.task.model_copy(update={"use": dict.fromkeys(["x0", *OTHERS], False)})})
+    with pytest.raises(ConfigError, match=r"task\.use leaves out each feature of .*; use one of x0, x1"):
+        check_training(all_of_them, version)
+    check_training(config, version)

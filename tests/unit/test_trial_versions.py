@@ -1,0 +1,171 @@
+"""The dataset versions of trials with other features: found, made once, or refused where scores could not be compared. No Ray, no Spark."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from versions import write_version
+from waiting import wait_until
+
+from pipelines.config import Config, parse
+from pipelines.data.versions.folds import open_fold
+from pipelines.data.versions.manifest import SourceSummary
+from pipelines.data.versions.versions import Version, confirm, versions
+from pipelines.errors import ConfigError, DatasetError
+from pipelines.tuning import etl_process, trial_versions
+from pipelines.tuning.etl_process import EtlProcess
+from pipelines.tuning.trial_versions import TrialVersions
+
+
+def pipeline(folder: Path, encoder: str = "standardize", **task: Any) -> Config:
+    values = {
+        "name": "toy",
+        "source": {"tables": {"points": {"format": "parquet", "path": "points"}}},
+        "dataset": {"path": str(folder / "data"), "features": {"x": encoder, "y": "standardize"}, "target": {"label": "binary"}},
+        "task": {"kind": "tabular", **task},
+    }
+    return parse(values, "toy")
+
+
+def write(config: Config, rows: int = 8, raw: str = "as it was") -> Version:
+    """A version that ETL would make of the config, from raw files with these contents."""
+    values = np.full(rows, float(len(config.dataset.features["x"].encoder)), "float32")
+    part = {"x": values, "y": values, "label": np.arange(rows).astype("uint8") % 2}
+    sources = {"points": SourceSummary(files=1, bytes=len(raw), digest=raw)}
+    splits = {"train": [part], "validation": [part]}
+    folder = Path(config.dataset.path)
+    draft = folder.with_name("draft")
+    version = write_version(draft, splits, cardinality={"label": 2}, identity=config.data_identity, sources=sources)
+    folder.mkdir(exist_ok=True)
+    root = Path(version.root).rename(folder / version.digest[:12])
+    confirm(version.filesystem, str(root))
+    return open_fold(config)
+
+
+class FakeEtl:
+    """An ETL that goes on until a test says what has come of it."""
+
+    begun: list[dict[str, Any]]
+    outcome: str | None
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        self.begun.append(config)
+
+    def error(self) -> str | None:
+        return self.outcome
+
+    def end(self) -> None:
+        pass
+
+
+@pytest.fixture
+def etl(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[FakeEtl]]:
+    FakeEtl.begun, FakeEtl.outcome = [], None
+    monkeypatch.setattr(trial_versions, "EtlProcess", FakeEtl)
+    yield FakeEtl
+
+
+def test_a_trial_without_other_encoders_has_the_version_of_the_search(tmp_path: Path, etl: type[FakeEtl]) -> None:
+    config = pipeline(tmp_path)
+    version = write(config)
+    with TrialVersions(config, version) as trials:
+        assert trials.find(pipeline(tmp_path, hidden=[8])) is version
+        without = trials.open(pipeline(tmp_path, use={"y": False}))
+        assert [column.role for column in without.columns] == ["feature", "carried", "target"] and without.digest == version.digest
+        assert trials.open(config) is version, "another trial has all features again"
+    assert not etl.begun
+
+
+def test_etl_makes_a_version_once_and_that_of_the_search_stays_the_newest(tmp_path: Path, etl: type[FakeEtl]) -> None:
+    config, other, third = (pipeline(tmp_path, encoder) for encoder in ("standardize", "minmax", "robust"))
+    own = write(config)
+    with TrialVersions(config, own) as trials:
+        assert trials.find(other) is None and trials.find(other) is None, "it is under way"
+        assert trials.find(third) is None and len(etl.begun) == 1, "one at a time"
+        made = write(other)
+        etl.outcome = ""
+        assert trials.open(other).digest == made.digest and trials.open(other) is trials.open(other)
+        assert versions(config.dataset.path)[0][0] == own.root
+        assert trials.find(third) is None and [values["dataset"]["features"]["x"]["encoder"] for values in etl.begun] == [
+            "minmax",
+            "robust",
+        ]
+
+
+def test_a_version_of_a_killed_command_is_found_and_does_not_stay_the_newest(tmp_path: Path, etl: type[FakeEtl]) -> None:
+    config, other = pipeline(tmp_path), pipeline(tmp_path, "minmax")
+    own, made = write(config), write(other)
+    assert versions(config.dataset.path)[0][0] == made.root
+    assert TrialVersions(config, own).open(other).digest == made.digest and not etl.begun
+    assert versions(config.dataset.path)[0][0] == own.root
+
+
+def test_an_etl_that_fails_is_tried_once(tmp_path: Path, etl: type[FakeEtl]) -> None:
+    config, other = pipeline(tmp_path), pipeline(tmp_path, "minmax")
+    trials = TrialVersions(config, write(config))
+    assert trials.find(other) is None
+    etl.outcome = "column x holds texts"
+    for _ in range(2):
+        with pytest.raises(ConfigError, match=r"ETL could not make its dataset version: column x holds texts"):
+            trials.find(other)
+    assert len(etl.begun) == 1 and trials.find(config) is not None
+
+
+def test_a_version_with_other_rows_is_refused(tmp_path: Path, etl: type[FakeEtl]) -> None:
+    config, other = pipeline(tmp_path), pipeline(tmp_path, "minmax")
+    own = write(config)
+    write(other, rows=7)
+    trials = TrialVersions(config, own)
+    for _ in range(2):
+        with pytest.raises(ConfigError, match=r"has 7 rows in split train, and the version of the search 8: .* set impute, as to median"):
+            trials.find(other)
+    median = pipeline(tmp_path).model_copy(update={"dataset": _with_median(other)})
+    made = write(median)
+    assert trials.open(median).digest == made.digest
+
+
+def _with_median(config: Config) -> Any:
+    features = {name: settings.model_copy(update={"impute": "median"}) for name, settings in config.dataset.features.items()}
+    return config.dataset.model_copy(update={"features": features})
+
+
+def test_a_version_of_other_raw_files_is_not_taken(tmp_path: Path, etl: type[FakeEtl]) -> None:
+    config, other = pipeline(tmp_path), pipeline(tmp_path, "minmax")
+    old = write(config)
+    write(other, raw="changed since")
+    trials = TrialVersions(config, old)
+    assert trials.find(other) is None and len(etl.begun) == 1
+    etl.outcome = ""
+    with pytest.raises(
+        DatasetError, match=r"raw files have changed since .* run jobs/etl.py with the config of the search, and search again"
+    ):
+        trials.find(other)
+    new = write(pipeline(tmp_path), rows=9, raw="changed since")
+    with pytest.raises(ConfigError, match="has 8 rows in split train"):
+        TrialVersions(config, new).find(other)
+
+
+def test_a_process_that_dies_says_what_it_wrote_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\necho no Java >&2\nexit 3\n")
+    python.chmod(0o755)
+    monkeypatch.setattr(etl_process.sys, "executable", str(python))
+    process = EtlProcess({"name": "toy"})
+    wait_until(lambda: process.error() is not None, "its end", 60)
+    assert process.error() == "its process ended with exit code 3, and last wrote: no Java"
+    process.end()
+
+
+def test_an_etl_under_way_ends_with_the_search(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\ncat > {tmp_path}/read\nexec {sys.executable} -c 'import time; time.sleep(600)'\n")
+    python.chmod(0o755)
+    monkeypatch.setattr(etl_process.sys, "executable", str(python))
+    process = EtlProcess({"name": "toy"})
+    wait_until((tmp_path / "read").exists, "its start", 60)
+    assert process.error() is None
+    process.end()
+    assert process._process.returncode is not None
