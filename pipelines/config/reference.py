@@ -23,7 +23,7 @@ from pipelines.config.train.changes import TrainChange
 from pipelines.config.train.init_from import InitFrom
 from pipelines.config.train.strategy import STRATEGIES, StrategySettings
 from pipelines.config.train.train import Train
-from pipelines.config.tuning import Dimension, Scheduler, Tune
+from pipelines.config.tuning import Alternative, Dimension, Scheduler, Tune
 
 INTRODUCTION = """# Every setting
 
@@ -85,6 +85,7 @@ def _sections() -> list[str]:
         "`tune`": Tune,
         "`tune.space.SETTING`": Dimension,
         "`tune.scheduler`": Scheduler,
+        "`tune.alternatives[]`": Alternative,
     }
     settings_of_table = tuple(setting_schemas(Table))
     return [

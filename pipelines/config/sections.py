@@ -49,6 +49,7 @@ from pipelines.config.train.base import Profile as Profile
 from pipelines.config.train.changes import TrainChange as TrainChange
 from pipelines.config.train.init_from import InitFrom as InitFrom
 from pipelines.config.train.train import Train as Train
+from pipelines.config.tuning import Alternative as Alternative
 from pipelines.config.tuning import Dimension as Dimension
 from pipelines.config.tuning import Scheduler as Scheduler
 from pipelines.config.tuning import Tune as Tune

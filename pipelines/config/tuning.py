@@ -99,6 +99,15 @@ def budget_seconds(budget: str | int | None) -> float | None:
     return duration_seconds(budget) if isinstance(budget, str) else None
 
 
+class Alternative(Section):
+    """Another model for the same data, such as trees beside a network."""
+
+    task: Annotated[dict[str, Any], BeforeValidator(expand_kind)]
+    """Its section `task`, or the name of a kind."""
+    train: dict[str, Any] = {}
+    """Its section `train`. Settings of where a training runs are those of the config, and so are `seed`, `shards`, `fold` and `monitor`."""
+
+
 _LEARNS_WITHOUT_POPULATION = OnlyWith(
     ".scheduler",
     fits=lambda scheduler, _: scheduler.kind != "pbt",
@@ -133,8 +142,11 @@ class Tune(Section):
     workers: PositiveInt | None = None
     """Workers of each trial, and of the trainings at the end; by default `train.workers`. With one, trials run side by side, in processes
     that are used again."""
+    alternatives: tuple[Alternative, ...] = ()
+    """Models of other kinds, each trained to the end once, after the trials. If one is better on validation than the best trial, it is the
+    result of the search."""
     combine: Annotated[int, Field(ge=0), AfterValidator(_check_combine)] = 0
-    """Best trials, of those that were trained to the end, whose models are averaged with those of the fresh seeds: the validation split
-    decides which count, and how much. 0 for no such model."""
+    """Best trials, of those that were trained to the end, whose models are averaged with those of the fresh seeds and of the alternatives:
+    the validation split decides which count, and how much. 0 for no such model."""
     final_seeds: Annotated[int, Field(ge=0)] = 3
     """Fresh seeds with which the winner is trained at the end, for figures that the search has not chosen; 0 for none."""

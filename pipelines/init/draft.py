@@ -45,6 +45,8 @@ class Draft:
     """Reasons by setting, empty for none. One of a setting that fills one line stands behind it, any other above it, line by line."""
     assumptions: tuple[str, ...] = ()
     """Doubts, each with what was assumed and how to change it, for the reader of the command's output."""
+    alternatives: tuple[Mapping[str, Any], ...] = ()
+    """Models of other kinds that suit the data too, each with its sections `task` and `train`."""
 
     @property
     def notes(self) -> tuple[str, ...]:

@@ -33,6 +33,7 @@ def add_search(draft: Draft, request: Request) -> Draft:
     section: dict[str, Any] = {"space": values, **({} if request.budget is None else {"budget": request.budget})}
     section |= {"workers": 1} if config.train.max_workers > 1 else {}
     section |= {"combine": _COMBINED_TRIALS} if config.task.has_average else {}
+    section |= {"alternatives": list(draft.alternatives)} if draft.alternatives else {}
     return replace(draft, sections={**draft.sections, "tune": section}, comments={**draft.comments, ("tune",): _REASON})
 
 

@@ -64,7 +64,7 @@ class Hardware(_Sheet):
     """Of the sums that processes of one machine add up in its memory; 0 for hardware that sends them by its links."""
     sum_latency_seconds: NonNegativeFloat = 0.0
     shard_bytes_per_second: NonNegativeFloat = 0.0
-    """Of parameters that processes without GPUs gather, and of gradients that they sum, for a unit of a sharded model; 0 as by its links."""
+    """Of parameters that processes without GPUs gather, and of gradients that they sum, for a unit of a sharded model; 0: as by links."""
     shard_latency_seconds: NonNegativeFloat = 0.0
     """The same, of a message: with what a processor does around it, which a GPU has its host for."""
     host_bytes_per_second: PositiveFloat

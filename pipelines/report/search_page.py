@@ -77,13 +77,20 @@ def _winner(files: SearchFiles) -> TrialResult:
     return next(trial for trial in files.trials if trial.number == files.search["winner"])
 
 
+def _best_score(files: SearchFiles) -> float | None:
+    chosen = files.search.get("chosen")
+    score: float | None = files.search["alternatives"][chosen - 1]["score"] if chosen else _winner(files).score
+    return score
+
+
 def _headline(files: SearchFiles) -> Facts:
     metric, first, fresh = files.search["metric"], _first(files), files.search["fresh"]
+    best = f"alternative {files.search['chosen']}" if files.search.get("chosen") else "the winner"
     tiles: Facts = [(f"validation {metric} of the winner, trial {files.search['winner']}", _winner(files).score)]
     tiles += [(f"validation {metric} of the config, trial 1", first.score)] if first else []
     tiles += [
         (
-            f"{split} {metric} of the winner with {len(fresh[split])} fresh {'seed' if len(fresh[split]) == 1 else 'seeds'}",
+            f"{split} {metric} of {best} with {len(fresh[split])} fresh {'seed' if len(fresh[split]) == 1 else 'seeds'}",
             describe_mean(fresh[split]),
         )
         for split in ("validation", "test")
@@ -123,8 +130,9 @@ def _winner_facts(run: History, files: SearchFiles) -> Facts:
     fresh, metric = search["fresh"], search["metric"]
     facts: Facts = [
         ("training of the winner", Code(best.run_id)),
+        *_alternative_facts(files),
         ("model", Code(search["model"])),
-        ("config of the winner", search["output"] or "in no file"),
+        ("its config", search["output"] or "in no file"),
         *([("its lineage", " → ".join(map(_lineage_text, line)))] if len(line := lineage(files.trials, best.number)) > 1 else []),
         ("dataset", f"version {run.tags.get('dataset.version', '?')}, digest {run.tags.get('dataset.digest', '?')[:16]}"),
     ]
@@ -134,7 +142,10 @@ def _winner_facts(run: History, files: SearchFiles) -> Facts:
     if fresh["optimism"] is not None:
         gap = f"{fresh['optimism']:.2g}".replace("-", "−")
         facts += [
-            ("optimism", f"the search's own {readable(best.score)} is better than the mean of fresh seeds by {gap}: it is the best of many")
+            (
+                "optimism",
+                f"the search's own {readable(_best_score(files))} is better than the mean of fresh seeds by {gap}: it is the best of many",
+            )
         ]
     if combined := search.get("combined"):
         facts += [
@@ -143,6 +154,17 @@ def _winner_facts(run: History, files: SearchFiles) -> Facts:
             (f"its {metric} on validation, on test", f"{readable(combined['validation'])}, {readable(combined['test'])}"),
         ]
     return [*facts, ("trainings with fresh seeds", ", ".join(run_id[:12] for run_id in fresh["run_ids"]) or "none")]
+
+
+def _alternative_facts(files: SearchFiles) -> Facts:
+    """Each model of another kind, and whether it is better than the winner."""
+    facts: Facts = []
+    for number, alternative in enumerate(files.search.get("alternatives", ()), 1):
+        verdict = "better than the winner, and the result" if number == files.search["chosen"] else "not the result"
+        score = readable(alternative["score"]) if not alternative["error"] else f"failed: {alternative['error'].splitlines()[0]}"
+        name = f"alternative {number}, {alternative['kind']}"
+        facts.append((name, f"{score}, {verdict}; training {alternative['run_id'] or 'none'}"))
+    return facts
 
 
 def _savings_table(files: SearchFiles) -> PageTable:

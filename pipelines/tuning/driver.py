@@ -26,6 +26,7 @@ from pipelines.tracking.parent_run import PARENT
 from pipelines.tracking.search_files import TrialResult
 from pipelines.tracking.search_run import TRIAL, EpochCurve, SearchRun, open_search, read_curve
 from pipelines.train.checkpoint.run_directory import STOP, RunDirectory
+from pipelines.tuning.alternatives import alternative_configs, alternative_settings, check_alternatives
 from pipelines.tuning.combination import best_trials, check_combination
 from pipelines.tuning.final_trainings import FINAL, FinalTrainings
 from pipelines.tuning.forks import fork_training
@@ -67,11 +68,12 @@ def run_search(config: Config, origin: str = "", output: str = "", ray_output: R
     """
     check_search(config, origin)
     check_combination(config)
-    config = place_trials(config)
+    file_config, config = config, place_trials(config)
     path = winner_path(origin, output) if origin else None
     version = open_splits(config)
     check_training(config, leave_out_features(version, config.task.left_out))
     metric, direction = choose_metric(config, version)
+    check_alternatives(config, version, metric)
     progress = Progress()
     with nullcontext(ray_output) if ray_output else cluster(_cluster_settings(config)):
         with (
@@ -88,14 +90,14 @@ def run_search(config: Config, origin: str = "", output: str = "", ray_output: R
             run_tasks(config, search.next_task, search.take, places, lambda: _ask_to_stop(run, config))
             result = search.result(str(path or ""))
             if path is not None:
-                write_winner(origin, path, search.settings_of(result.best), winner_remarks(result))
+                write_winner(origin, path, search.best_settings(file_config, result), winner_remarks(result))
             run.end_trials({trial.run_id for trial in result.trials if trial.error})
             log_result(run, result, config.tune.space)
     lines = describe_search(result)
     lines += [f"written   {path}"] if path else []
     lines += [f"combined  {result.combined.model}"] if result.combined else []
     lines.append(f"run {run.run_id} of experiment {config.experiment} in {config.tracking.uri}\nmodel {result.model}")
-    progress.say("\n".join(lines), "result", **result.values(), params=result.best.params, score=result.best.score)
+    progress.say("\n".join(lines), "result", **result.values(), params=result.best.params, score=result.best_score)
     return result
 
 
@@ -129,7 +131,8 @@ class SearchState:
     def __init__(self, config: Config, versions: TrialVersions, run: SearchRun, metric: str, plan: SearchPlan, progress: Progress) -> None:
         self.config, self.versions, self.run, self.metric, self.plan = config, versions, run, metric, plan
         self._progress, self._propose = progress, proposer(config.tune, plan)
-        self._values = config_values(_replace_monitor(config, versions.open(config), metric))
+        config = _replace_monitor(config, versions.open(config), metric)
+        self._values, self._alternatives = config_values(config), alternative_configs(config)
         self._deadline = time.monotonic() + (budget_seconds(config.tune.budget) or float("inf"))
         self.jobs: list[TrialJob] = []
         self._without_version: list[int] = []
@@ -148,8 +151,8 @@ class SearchState:
             if task is not DONE or len(self._scores) < len(self.jobs):
                 return WAIT if task is DONE else task
             trials = [(trial, self.trial_config(trial.params)) for trial in self._last_trials()]
-            settings = self.config.tune
-            self._final = FinalTrainings(trials, self.versions, settings.final_seeds, self.run.run_id, settings.combine > 0)
+            monitor = self.metric, self.plan.direction
+            self._final = FinalTrainings(trials, self._alternatives, self.versions, self.config.tune, monitor, self.run.run_id)
         return self._final.next_task()
 
     def take(self, key: tuple[str, int], answer: Answer) -> None:
@@ -192,7 +195,7 @@ class SearchState:
             return None
         if job.fork is not None and not (curve and curve.is_decided(job.epochs)):
             fork_training(config, version, job, self._curves[job.fork.trial].run_id, self.run.run_id)
-            curve = read_curve(config, self.version, self.metric)
+            curve = read_curve(config, version, self.metric)
         if curve:
             self._curves[job.trial] = curve
         self._epochs_before.setdefault(job.trial, len(curve.values) if curve else 0)
@@ -218,10 +221,12 @@ class SearchState:
         config = parse_trial(self._values, params)
         return fill_in_origins(config, self.versions.open(config))
 
-    def settings_of(self, trial: TrialResult) -> Params:
-        """What a trial has in place of the config's settings: its parameters, and the metric that selects its best epoch."""
+    def best_settings(self, config: Config, result: SearchResult) -> Params:
+        """What the best model has in place of the settings of `config`, that of the file: the parameters of a trial or the sections of an
+        alternative, and the metric that selects the best epoch."""
+        params = alternative_settings(config, result.chosen) if result.chosen else result.best.params
         monitor = self._values["train"].get("monitor", "")
-        return {**trial.params, **({} if monitor == self.config.train.monitor else {"train.monitor": monitor})}
+        return {**params, **({} if monitor == self.config.train.monitor else {"train.monitor": monitor})}
 
     def _note_result(self, number: int, job: TrialJob, curve: EpochCurve | None) -> bool:
         """Note what a job has reached. Returns whether it has reached its epoch, or can never."""
@@ -295,9 +300,11 @@ class SearchState:
             full_grid=len(trials) * self.plan.rungs[-1],
             model=self._final.model,
             output=output,
-            fresh=self._final.fresh(self.metric, self.plan.direction),
+            fresh=self._final.fresh(),
             begins_with_config=self.plan.first is not None,
-            combined=self._final.combination(self.metric),
+            combined=self._final.combination(),
+            alternatives=self._final.alternatives(),
+            chosen=self._final.chosen,
         )
 
     def _trial_result(self, number: int) -> TrialResult:

@@ -19,12 +19,13 @@ def log_result(run: SearchRun, result: SearchResult, space: Mapping[str, Dimensi
     run.file(TRIALS, json.dumps([asdict(trial) for trial in result.trials], indent=1).encode())
     run.file(SEARCH_FILE, json.dumps(values, indent=1).encode())
     fresh = result.fresh
-    metrics = {"search/best_score": result.best.score, "search/epochs": float(result.epochs), "search/saved_share": result.saved_share}
+    metrics = {"search/best_score": result.best_score, "search/epochs": float(result.epochs), "search/saved_share": result.saved_share}
     metrics |= {"search/epochs_trained": float(result.epochs_trained), "search/optimism": fresh.optimism}
     summaries = {f"{split}/{result.metric}": values for split, values in (("validation", fresh.validation), ("test", fresh.test)) if values}
     metrics |= {f"{name}_mean": sum(values) / len(values) for name, values in summaries.items()}
     run.log_metrics({name: value for name, value in metrics.items() if value is not None})
     run.tag({"best.trial": str(result.winner), "best.run_id": result.best.run_id, "best.params": describe_params(result.best.params)})
+    run.tag({"best.alternative": str(result.chosen)} if result.chosen else {})
     run.describe("\n".join(["```", *describe_search(result), "```"]))
     file_search_page(run)
 
@@ -39,8 +40,9 @@ def trial_importance(result: SearchResult, space: Mapping[str, Dimension]) -> Se
 
 def winner_remarks(result: SearchResult) -> list[str]:
     """The first lines of the winner's file: where it comes from, and how well it does with fresh seeds."""
-    best = result.best
+    best, search = result.best, f"of the search {result.run_id}"
+    origin = f"Trial {best.number} of {len(result.trials)} {search}: {describe_params(best.params)}."
     return [
-        f"Trial {best.number} of {len(result.trials)} of the search {result.run_id}: {describe_params(best.params)}.",
+        f"Alternative {result.chosen} {search}, better than its {len(result.trials)} trials." if result.chosen else origin,
         *(f"{line[0].upper()}{line[1:]}." for line in describe_fresh(result)),
     ]

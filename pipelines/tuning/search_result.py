@@ -9,6 +9,7 @@ from typing import Any, Literal
 from pipelines.config.train.changes import CHANGES, describe_changes
 from pipelines.runtime.notebook_html import html_summary
 from pipelines.tracking.search_files import TrialResult, lineage
+from pipelines.tuning.alternatives import AlternativeResult
 from pipelines.tuning.combination import CombinedModel
 from pipelines.tuning.search import Params, TrialJob
 
@@ -57,10 +58,23 @@ class SearchResult:
     """Whether trial 1 is the config as it stands."""
     combined: CombinedModel | None = None
     """The average of the best trials' models, if `tune.combine` asks for one."""
+    alternatives: tuple[AlternativeResult, ...] = ()
+    chosen: int = 0
+    """Number of the alternative, counted from 1, that is better than the winner: `model`, `output` and `fresh` are its own. 0 for none."""
 
     @property
     def best(self) -> TrialResult:
         return next(trial for trial in self.trials if trial.number == self.winner)
+
+    @property
+    def best_score(self) -> float | None:
+        """Of the winner, or of the alternative that is better."""
+        return self.alternatives[self.chosen - 1].score if self.chosen else self.best.score
+
+    @property
+    def best_name(self) -> str:
+        """In the words of messages."""
+        return f"alternative {self.chosen}, {self.alternatives[self.chosen - 1].kind}" if self.chosen else "winner"
 
     @property
     def saved_share(self) -> float:
@@ -104,7 +118,8 @@ def describe_search(result: SearchResult) -> list[str]:
     lines.append(
         f"{result.epochs} epochs instead of {result.full_grid}: {result.saved_share:.0%} saved; {result.epochs_trained} were trained now"
     )
-    return [*lines, *describe_lineage(result), *describe_first(result), *describe_fresh(result), *describe_combined(result)]
+    lines += [*describe_lineage(result), *describe_first(result), *describe_alternatives(result)]
+    return [*lines, *describe_fresh(result), *describe_combined(result)]
 
 
 def describe_first(result: SearchResult) -> list[str]:
@@ -115,6 +130,20 @@ def describe_first(result: SearchResult) -> list[str]:
     if result.winner == first.number:
         return [f"the config as it stands is the winner, with {result.metric} {first.score:.4g}"]
     return [f"the config as it stands, trial 1, has {result.metric} {first.score:.4g}; the winner {result.best.score:.4g}"]
+
+
+def describe_alternatives(result: SearchResult) -> list[str]:
+    """A line on each alternative: whether it is better than the winner."""
+    lines = []
+    for number, alternative in enumerate(result.alternatives, 1):
+        name = f"alternative {number}, {alternative.kind}"
+        if alternative.error:
+            lines.append(f"{name}, has failed: {alternative.error.partition(chr(10))[0]}")
+            continue
+        score = "undefined" if alternative.score is None else f"{alternative.score:.4g}"
+        verdict = "better than the winner, and the result" if number == result.chosen else "and is not the result"
+        lines.append(f"{name}, has {result.metric} {score}, {verdict}")
+    return lines
 
 
 def describe_params(params: Params) -> str:
@@ -148,10 +177,10 @@ def describe_fresh(result: SearchResult) -> list[str]:
     seeds = f"{len(fresh.validation)} fresh seed{'s' if len(fresh.validation) > 1 else ''}"
     parts = [f"validation {result.metric} {describe_values(fresh.validation)}"]
     parts += [f"test {result.metric} {describe_values(fresh.test)}"] if fresh.test else []
-    lines = [f"winner, with {seeds}: {', '.join(parts)}"]
+    lines = [f"{result.best_name}, with {seeds}: {', '.join(parts)}"]
     if fresh.optimism is not None:
         lines.append(
-            f"the search's own best of {result.best.score:.4g} is better than that by {fresh.optimism:.2g}: it is the best of many"
+            f"the search's own best of {result.best_score:.4g} is better than that by {fresh.optimism:.2g}: it is the best of many"
         )
     return lines
 

@@ -79,6 +79,7 @@ def _replace_features(text: str, params: Params) -> str:
 
 def _apply_params(section: Any, name: str, params: Params) -> Any:
     """The plain values of a section, in which a name alone is short for its kind."""
+    section = params.get(name, section)  # all of it, where that of another kind of model takes its place
     section_params = {key.removeprefix(f"{name}."): value for key, value in params.items() if key.startswith(f"{name}.")}
     if not section_params:
         return section

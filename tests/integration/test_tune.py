@@ -19,7 +19,7 @@ from waiting import wait_until
 from pipelines.config import Config, load
 from pipelines.config.tuning import Scheduler, Tune
 from pipelines.errors import LockstepError
-from pipelines.launch.training_run import train
+from pipelines.launch.training_run import find_result, train
 from pipelines.report.command import report_page
 from pipelines.tracking.search_run import RUNG, TRIAL, read_curve
 from pipelines.tracking.training import IDENTITY
@@ -158,6 +158,32 @@ def test_a_search_ends_in_the_average_of_its_best_trials(tmp_path: Path) -> None
     assert (second.combined, second.epochs_trained) == (combined, 0)
     assert len(list_runs(config)) == len(runs) + 1, "the run of the search alone"
     assert "of the average of 4 models" in report_page(config.tracking.uri, (result.run_id,))
+
+
+def test_a_model_of_another_kind_that_is_better_is_the_result_of_the_search(tmp_path: Path) -> None:
+    config = search_config(tmp_path, trials=2, space={"train.lr": {"log": [1e-6, 2e-6]}}, lr=1e-6, task={"hidden": [4]})
+    trees = {"task": {"kind": "trees", "leaves": 4}, "train": {"epochs": 2}}
+    slow = {"task": "tabular", "train": {"epochs": 1, "lr": 1e-7, "global_batch": 64}}
+    values = config.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude={"tune"})
+    search = {"space": {"train.lr": {"log": [1e-6, 2e-6]}}, "trials": 2, "combine": 2, "final_seeds": 1, "alternatives": [slow, trees]}
+    origin = tmp_path / "toy.yaml"
+    origin.write_text(yaml.safe_dump({**values, "tune": search}, sort_keys=False))
+    result = run_search(load(origin), str(origin))
+    scores = [alternative.score for alternative in result.alternatives]
+    assert [alternative.kind for alternative in result.alternatives] == ["tabular", "trees"]
+    assert result.chosen == 2 and result.best_score == scores[1] and result.best.score is not None
+    assert scores[1] is not None and scores[0] is not None and scores[1] > max(scores[0], result.best.score)
+    best = load(tmp_path / "toy_tuned.yaml")
+    assert (best.task.kind, best.train.epochs, best.train.shards) == ("trees", 2, config.train.shards)
+    by_hand = find_result(best)
+    assert by_hand is not None and by_hand.run_id == result.alternatives[1].run_id and by_hand.model == result.model
+    assert result.combined is not None and {result.best.run_id, result.alternatives[1].run_id, *result.fresh.run_ids} <= {
+        *result.combined.of
+    }
+    second = run_search(load(origin), str(origin))
+    assert (second.alternatives, second.fresh, second.combined) == (result.alternatives, result.fresh, result.combined)
+    page = report_page(config.tracking.uri, (result.run_id,))
+    assert "alternative 2, trees" in page and "better than the winner, and the result" in page
 
 
 def test_the_config_as_it_stands_is_the_first_trial_and_the_winner_is_not_worse(tmp_path: Path) -> None:

@@ -358,7 +358,9 @@ TRIED_BY = {
     "pipelines/tuning/population.py": "unit/test_population.py",
     "pipelines/init/search_section.py": "unit/test_init_search.py",
     "pipelines/report/search_page.py": "unit/test_search_page.py",
-    **dict.fromkeys(("pipelines/tuning/driver.py", "pipelines/tracking/search_run.py"), "unit/test_search_runs.py"),
+    **dict.fromkeys(
+        (f"pipelines/{name}.py" for name in ("tuning/driver", "tuning/alternatives", "tracking/search_run")), "unit/test_search_runs.py"
+    ),
     **{
         str(path.relative_to(remedies.ROOT)): "unit/test_delta.py and unit/test_delta_values.py"
         for path in remedies.ROOT.glob("pipelines/formats/delta/*.py")

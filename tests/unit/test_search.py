@@ -16,6 +16,7 @@ from pipelines.config.reading import read_yaml_file
 from pipelines.config.tuning import Dimension, Tune, budget_seconds
 from pipelines.errors import ConfigError
 from pipelines.tuning import combination
+from pipelines.tuning.alternatives import alternative_configs, alternative_settings
 from pipelines.tuning.combination import best_trials, check_combination
 from pipelines.tuning.driver import place_trials
 from pipelines.tuning.proposals import proposer
@@ -508,6 +509,33 @@ def test_the_winner_s_file_keeps_comments_and_what_comes_from_the_environment(tm
     assert winner_path("x/adult.yaml", "") == Path("x/adult_tuned.yaml")
     with pytest.raises(ConfigError, match=r"ends in \.yaml; rename it"):
         winner_path("x/adult.yaml", "winner.json")
+
+
+def test_the_file_of_a_model_of_another_kind_has_its_sections_and_where_it_is_trained(tmp_path: Path) -> None:
+    trees = {"task": {"kind": "trees", "leaves": 7}, "train": {"epochs": 3}}
+    config = load(CONF / "adult.yaml", {"tune.alternatives": [trees], "train.seed": 7})
+    path = tmp_path / "trees.yaml"
+    path.write_text(replace_settings((CONF / "adult.yaml").read_text(), alternative_settings(config, 1)))
+    best = load(path)
+    (alternative,) = alternative_configs(config)
+    assert best.model_identity == alternative.model_identity
+    assert (best.task.kind, best.train.strategy.kind, best.train.epochs) == ("trees", "boosting", 3)
+    assert (best.train.workers, best.train.seed) == (2, 7), "as in the file, and not the rate or the batch of a network"
+    assert "# Nine of ten rows are zero" in path.read_text()
+
+
+@pytest.mark.parametrize(
+    ("alternative", "message"),
+    [
+        ({"task": {"kind": "forest"}}, r"tune\.alternatives, model 1: task\.kind"),
+        ({"task": "trees", "train": {"momentum": 0.5}}, r"tune\.alternatives, model 1: train\.momentum"),
+        ({"task": "tabular", "train": {"lerning": 1}}, r"tune\.alternatives, model 1: train\.lerning"),
+    ],
+)
+def test_an_alternative_that_no_config_could_have_is_refused(alternative: dict[str, Any], message: str) -> None:
+    config = load(CONF / "adult.yaml", {"tune.alternatives": [alternative]})
+    with pytest.raises(ConfigError, match=message):
+        alternative_configs(config)
 
 
 def test_features_are_replaced_between_the_comments_of_the_dataset(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """The draft of a config for a table: each choice with its reason."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from textwrap import fill
 from typing import Any
@@ -28,7 +28,7 @@ from pipelines.init.tables.sql import Query
 from pipelines.init.tables.target import SPLIT_COUNT, TargetChoice, choose_target, rare_class_doubts
 from pipelines.init.tables.time_series import RowOrder, SeriesWindows, find_series
 from pipelines.init.tables.trial import Trial, try_models
-from pipelines.init.tables.trial_models import task_and_training, trial_models
+from pipelines.init.tables.trial_models import alternative_models, choose_model, task_and_training, trial_models
 
 LEAST_ROWS = 50
 """Rows that a split into three and a batch of training need."""
@@ -92,7 +92,8 @@ def draft_sampled_table(table: SampledTable, request: Request) -> Draft:
     size = f"{show_count(plan.table.rows, 'row')} of {show_count(len(plan.table.columns), 'column')}"
     about, basis = ("", "") if plan.table.is_complete else ("about ", " The reasons below are from a sample of them.")
     introduction = f"{request.data}: {about}{size}. Drafted by `lockstep init`, to be edited.{basis}"
-    return Draft(sections, (introduction,), comments, tuple(_doubts(plan, {feature.feature for feature in features})))
+    doubts = tuple(_doubts(plan, {feature.feature for feature in features}))
+    return Draft(sections, (introduction,), comments, doubts, _alternatives(plan, trial, features))
 
 
 def _too_few_rows(table: SampledTable, data: str) -> str:
@@ -233,16 +234,31 @@ def _choose_model(plan: _Plan, query: Query, trial: Trial | None) -> tuple[list[
     if roles.features and not series and all(is_text_feature(column, roles) for column in roles.features):
         features = table_features(table, target, roles, query, "time" in plan.split)
         return features, {"kind": "text"}, text_training(table.rows * 8 // 10), ""
-    task, train, reason = task_and_training(target, table.rows, trial)
+    name, reason = choose_model(table.rows, trial)
+    task, train = task_and_training(name, target, table.rows, trial)
     if target.is_judged_by_precision:
         train["monitor"] = "average_precision"  # the ROC area hardly says which epoch finds the rare rows
-    is_linear = task.get("hidden") == []
-    features = table_features(table, target, roles, query, "time" in plan.split, is_linear)
+    features = table_features(table, target, roles, query, "time" in plan.split, task.get("hidden") == [])
     features = [*features, *(Encoding(column.name, "standardize", "") for column in (series.columns if series else []))]
-    if task["kind"] == "tabular" and not is_linear and len(roles.features) <= MOST_EMBEDDED_COLUMNS:
-        has_numbers = any(feature.encoder_name in ("standardize", "normal_quantile", "log1p", "auto") for feature in features)
-        task |= {"number_embedding": "piecewise"} if has_numbers else {}
-    return features, task, train, reason
+    return features, task | _number_embedding(task, features, len(roles.features)), train, reason
+
+
+def _number_embedding(task: Mapping[str, Any], features: Sequence[Encoding], columns: int) -> dict[str, Any]:
+    """The embedding of numbers of a network; nothing for another model, for many columns, and without numbers."""
+    if task["kind"] != "tabular" or task.get("hidden") == [] or columns > MOST_EMBEDDED_COLUMNS:
+        return {}
+    has_numbers = any(feature.encoder_name in ("standardize", "normal_quantile", "log1p", "auto") for feature in features)
+    return {"number_embedding": "piecewise"} if has_numbers else {}
+
+
+def _alternatives(plan: _Plan, trial: Trial | None, features: Sequence[Encoding]) -> tuple[Mapping[str, Any], ...]:
+    """Models of other kinds, which a search compares with the draft's."""
+    sections = []
+    for name in alternative_models(trial):
+        task, train = task_and_training(name, plan.target, plan.table.rows, trial)
+        del train["workers"]  # where a model is trained does not depend on its kind
+        sections.append({"task": task | _number_embedding(task, features, len(plan.roles.features)), "train": train})
+    return tuple(sections)
 
 
 def _left_out(plan: _Plan) -> list[tuple[list[str], str]]:

@@ -96,11 +96,20 @@ def trial_models() -> list[TrialModel]:
     ]
 
 
-def task_and_training(target: TargetChoice, rows: int, trial: Trial | None) -> tuple[dict[str, Any], dict[str, Any], str]:
-    """The sections `task` and `train` of a table of so many rows, and the reason. Without a trial, a network."""
-    choice, reason = (trial.choice, "; ".join([trial.text, *trial.untried])) if trial else (NETWORK, f"for about {show_count(rows, 'row')}")
-    task, train = next(model for model in trial_models() if model.name == choice).write(target, rows, trial)
-    return task, {"workers": 1 if rows < 20_000 else 2, **train}, reason
+def choose_model(rows: int, trial: Trial | None) -> tuple[str, str]:
+    """The name of the model for a table of so many rows, and the reason. Without a trial, a network."""
+    return (trial.choice, "; ".join([trial.text, *trial.untried])) if trial else (NETWORK, f"for about {show_count(rows, 'row')}")
+
+
+def task_and_training(name: str, target: TargetChoice, rows: int, trial: Trial | None) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The sections `task` and `train` of a model for a table of so many rows."""
+    task, train = next(model for model in trial_models() if model.name == name).write(target, rows, trial)
+    return task, {"workers": 1 if rows < 20_000 else 2, **train}
+
+
+def alternative_models(trial: Trial | None) -> list[str]:
+    """The models that a trial has tried beside its choice, but for linear ones: a small fit says little of what a long training reaches."""
+    return [name for name in trial.scores if name not in (trial.choice, LINEAR)] if trial else []
 
 
 def _length(rows: int, factor: int = 1) -> dict[str, Any]:
