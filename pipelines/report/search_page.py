@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from pipelines.config.train.changes import CHANGES, describe_changes
+from pipelines.config.train.changes import CHANGES, changes_text
 from pipelines.config.tuning import Dimension
 from pipelines.errors import TrackingError
 from pipelines.report.figures.canvas import UndefinedError
@@ -195,7 +195,7 @@ def _trials_table(files: SearchFiles, trials: Sequence[TrialResult]) -> PageTabl
     for trial in trials[:MOST_TRIALS]:
         score = "undefined: failed" if trial.score is None else trial.score
         origin = "another search, or by hand" if trial.is_linked else "this search"
-        changes = [_continued_text(trial), describe_changes(trial.params.get(CHANGES, ()))] if has_lineage else []
+        changes = [_source_text(trial), changes_text(trial.params.get(CHANGES, ()))] if has_lineage else []
         settings = [*(_text(trial.params.get(name)) for name in names), *changes]
         rows.append([trial.number, trial.epochs, score, *settings, Code(trial.run_id[:12]), origin])
     cut = f"; {MOST_TRIALS} of {len(trials)}, and the others in trials.json" if len(trials) > MOST_TRIALS else ""
@@ -205,7 +205,7 @@ def _trials_table(files: SearchFiles, trials: Sequence[TrialResult]) -> PageTabl
     return PageTable(header, rows, caption)
 
 
-def _continued_text(trial: TrialResult) -> str:
+def _source_text(trial: TrialResult) -> str:
     return f"trial {trial.source} from epoch {trial.source_epoch}" if trial.source else ""
 
 
@@ -213,4 +213,4 @@ def _lineage_text(trial: TrialResult) -> str:
     """A trial with what it has changed itself."""
     if not trial.source:
         return f"trial {trial.number}"
-    return f"trial {trial.number}, {describe_changes(trial.params.get(CHANGES, ())[-1:])}"
+    return f"trial {trial.number}, {changes_text(trial.params.get(CHANGES, ())[-1:])}"

@@ -125,13 +125,13 @@ class Population:
             present |= {name: change[name] for name in self.space if name in change}
         values = present
         for _ in range(_MOST_DRAWS):
-            values = {name: self._changed_value(dimension, present[name], chance) for name, dimension in self.space.items()}
+            values = {name: self._draw_value(dimension, present[name], chance) for name, dimension in self.space.items()}
             if values != present:
                 break
         changed = {name: value for name, value in values.items() if value != present[name]}
         return {**params, CHANGES: [*changes, {"after_epoch": after_epoch, **(changed or values)}]}
 
-    def _changed_value(self, dimension: Dimension, value: float, chance: Random) -> float:
+    def _draw_value(self, dimension: Dimension, value: float, chance: Random) -> float:
         """Another value of a setting, within its range: of a choice a neighbour, which is the next smaller or greater one."""
         is_drawn, is_more, share = chance.random() < self.resample, chance.random() < 0.5, chance.random()
         if dimension.choice is not None:

@@ -6,7 +6,7 @@ from math import isnan
 from statistics import fmean, stdev
 from typing import Any, Literal
 
-from pipelines.config.train.changes import CHANGES, describe_changes
+from pipelines.config.train.changes import CHANGES, changes_text
 from pipelines.runtime.notebook_html import html_summary
 from pipelines.tracking.search_files import TrialResult, lineage
 from pipelines.tuning.alternatives import AlternativeResult
@@ -151,7 +151,7 @@ def describe_params(params: Params) -> str:
     short = {name: name.rpartition(".")[2] for name in params if name != CHANGES}
     is_unique = len(set(short.values())) == len(short)
     first = ", ".join(f"{short[name] if is_unique else name} {params[name]}" for name in short)
-    return "; ".join(filter(None, (first, describe_changes(params.get(CHANGES, ())))))
+    return "; ".join(filter(None, (first, changes_text(params.get(CHANGES, ())))))
 
 
 def _describe_trial(trial: TrialResult) -> str:
@@ -162,10 +162,10 @@ def _describe_trial(trial: TrialResult) -> str:
 
 def describe_lineage(result: SearchResult) -> list[str]:
     """The line on the trials that the winner continues; none if it began by itself."""
-    first, *others = lineage(result.trials, result.winner)
-    if not others:
+    first, *descendants = lineage(result.trials, result.winner)
+    if not descendants:
         return []
-    steps = [f"trial {trial.number} after epoch {trial.source_epoch}" for trial in others]
+    steps = [f"trial {trial.number} after epoch {trial.source_epoch}" for trial in descendants]
     return [f"the winner began as trial {first.number}, and became {', then '.join(steps)}"]
 
 

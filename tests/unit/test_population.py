@@ -1,4 +1,4 @@
-"""A population decides the same whatever is done first, and each member is one config with its whole history. No Ray, and no MLflow."""
+"""A population decides the same whatever is done first, and each member is one config with its complete history. No Ray, and no MLflow."""
 
 import math
 import random
@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from pipelines.config import load
-from pipelines.config.train.changes import CHANGES, TrainChange, changed_value
+from pipelines.config.train.changes import CHANGES, TrainChange, value_after
 from pipelines.config.tuning import Dimension, Tune
 from pipelines.errors import ConfigError
 from pipelines.tracking.search_files import TrialResult, lineage
@@ -42,7 +42,7 @@ def quality(job: TrialJob) -> list[float]:
     """The metric after each epoch: an epoch adds more, the nearer its rate is to the best one, which falls from epoch to epoch."""
     changes, values = [TrainChange(**change) for change in job.params.get(CHANGES, ())], [0.5]
     for epoch in range(job.epochs):
-        rate = changed_value(job.params["train.lr"], "lr", changes, epoch)
+        rate = value_after(job.params["train.lr"], "lr", changes, epoch)
         values.append(values[-1] + 0.05 - 0.02 * abs(math.log10(rate) + 2 + epoch / 8))
     return values[1:]
 
@@ -172,8 +172,8 @@ def test_members_are_compared_by_their_newest_value_and_won_by_their_best() -> N
 
     jobs, results = drive(curve=curve)
     assert 1 not in {job.trial for job in rounds(jobs)[1]}
-    two = drive(replace(PLAN, rungs=(2,)), curve=curve)
-    assert best_trial(PLAN, *two).number == 1, "whose model is that of its best epoch"  # type: ignore[union-attr]
+    first_round = drive(replace(PLAN, rungs=(2,)), curve=curve)
+    assert best_trial(PLAN, *first_round).number == 1, "whose model is that of its best epoch"  # type: ignore[union-attr]
     assert max(job.rung for job in jobs) == 3 and results[0].value == 0.99
 
 
@@ -224,9 +224,9 @@ def test_shared_epochs_count_once_and_a_budget_ends_after_whole_rounds() -> None
 
 def test_time_that_runs_out_within_a_round_leaves_the_winner_of_the_round_before() -> None:
     jobs, results = ALONE
-    whole = best_trial(PLAN, jobs[:16], {index: results[index] for index in range(16)})
+    complete = best_trial(PLAN, jobs[:16], {index: results[index] for index in range(16)})
     begun = best_trial(PLAN, jobs[:19], {index: results[index] for index in range(19)})
-    assert whole is not None and begun is not None and whole.number == begun.number
+    assert complete is not None and begun is not None and complete.number == begun.number
     assert best_trial(PLAN, jobs[:3], {index: results[index] for index in range(3)}) is not None
 
 
@@ -263,8 +263,8 @@ def test_values_may_be_drawn_anew() -> None:
     assert len(set(drawn)) > 290 and 1e-4 <= min(drawn) < 3e-4 and 3e-2 < max(drawn) <= 1e-1
     assert 0.2 < sum(rate < 1e-3 for rate in drawn) / 300 < 0.47, "each order of magnitude is as likely"
     rarely = Population({"lr": Dimension(log=(1e-4, 1e-1))}, 0.25, 0.25, 0)
-    kept = [rarely.change({"train.lr": 0.01}, 3, Random(seed))[CHANGES][0]["lr"] in (0.008, 0.0125) for seed in range(300)]
-    assert 0.65 < sum(kept) / 300 < 0.85
+    near = [rarely.change({"train.lr": 0.01}, 3, Random(seed))[CHANGES][0]["lr"] in (0.008, 0.0125) for seed in range(300)]
+    assert 0.65 < sum(near) / 300 < 0.85
 
 
 def test_a_zero_stays_and_the_other_setting_changes() -> None:

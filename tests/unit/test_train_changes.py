@@ -10,7 +10,7 @@ from groups import run_group
 from trainings import StopsAfter, open_dataset, training
 
 from pipelines.config import Config
-from pipelines.config.train.changes import TrainChange, describe_changes
+from pipelines.config.train.changes import TrainChange, changes_text
 from pipelines.errors import ConfigError, TrainingError
 from pipelines.runtime.weights import model_digest
 from pipelines.tasks.bind import build_task
@@ -89,7 +89,7 @@ def test_a_setting_stays_until_a_change_names_it(home: Path) -> None:
     settings = training(home, **{**SETTINGS, "changes": [*CHANGES[:1], {"after_epoch": 2, "weight_decay": 0.0}, *CHANGES[1:]]}).train
     assert [settings.lr_after(epochs) for epochs in range(5)] == [0.01, 0.002, 0.002, 0.03, 0.03]
     assert [settings.weight_decay_after(epochs) for epochs in range(5)] == [0.01, 0.01, 0.0, 0.5, 0.5]
-    assert describe_changes(CHANGES) == "after epoch 1 lr 0.002; after epoch 3 lr 0.03, weight_decay 0.5"
+    assert changes_text(CHANGES) == "after epoch 1 lr 0.002; after epoch 3 lr 0.03, weight_decay 0.5"
 
 
 @pytest.mark.parametrize(("strategy", "optimizer"), [("exact", "adamw"), ("exact", "muon"), ("ddp", "sgd")])

@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, Discriminator, Field, NonNegativeInt, Posi
 
 from pipelines.config.effects import OnlyInRun, OnlyWith, is_given, is_on_one_worker
 from pipelines.config.section import Section, Seed, Text, expand_kind
-from pipelines.config.train.changes import TrainChange, changed_value, check_changes
+from pipelines.config.train.changes import TrainChange, check_changes, value_after
 from pipelines.config.train.init_from import InitFrom, NamedInitFrom
 
 PLACEMENT = frozenset(
@@ -303,11 +303,11 @@ class Training(Section):
 
     def lr_after(self, epochs: int) -> float:
         """Learning rate at the peak of the schedule, once so many epochs are done."""
-        return changed_value(self.lr, "lr", self.changes, epochs)
+        return value_after(self.lr, "lr", self.changes, epochs)
 
     def weight_decay_after(self, epochs: int) -> float:
         """Weight decay, once so many epochs are done."""
-        return changed_value(self.weight_decay, "weight_decay", self.changes, epochs)
+        return value_after(self.weight_decay, "weight_decay", self.changes, epochs)
 
     @model_validator(mode="after")
     def _changes_are_in_order(self) -> "Training":

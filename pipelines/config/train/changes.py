@@ -41,13 +41,13 @@ def check_changes(changes: Sequence[TrainChange], epochs: int) -> None:
         )
 
 
-def changed_value(value: float, name: str, changes: Sequence[TrainChange], epochs: int) -> float:
-    """What a setting, whose value is this at first, is after so many epochs."""
+def value_after(value: float, name: str, changes: Sequence[TrainChange], epochs: int) -> float:
+    """The value of a setting, which has this one at first, after so many epochs."""
     values = [changed for change in changes if change.after_epoch <= epochs and (changed := getattr(change, name)) is not None]
     return values[-1] if values else value
 
 
-def describe_changes(changes: Sequence[Mapping[str, Any]]) -> str:
+def changes_text(changes: Sequence[Mapping[str, Any]]) -> str:
     """`after epoch 2 lr 0.004; after epoch 3 lr 0.005, weight_decay 0.1`, of plain values; empty if there are none."""
     texts = [
         f"after epoch {change['after_epoch']} {', '.join(f'{name} {change[name]}' for name in CHANGEABLE if change.get(name) is not None)}"
