@@ -122,11 +122,13 @@ def _setting(path: KeyPath, value: Any, comments: Mapping[KeyPath, str]) -> Iter
 
 
 def _short_lines(key: str, value: Any) -> list[str]:
-    """A value without lines for its entries: in the line of its key, or as text of several lines below it, which YAML joins again. A text
-    that has other white space than single spaces, or begins or ends with some, stays in one line."""
-    if not isinstance(value, str):
-        return [f"{key} {_inline(value)}"]
+    """A value without lines for its settings: in the line of its key, as a list of sections with a line for each, or as text of several
+    lines, which YAML joins again. A text that has other white space than single spaces, or begins or ends with some, stays in one line."""
     indent = " " * (len(key) - len(key.lstrip()) + 2)
+    if not isinstance(value, str):
+        line = f"{key} {_inline(value)}"
+        is_list = isinstance(value, list | tuple) and any(isinstance(entry, Mapping) for entry in value)
+        return [key, *(f"{indent}- {_inline(entry)}" for entry in value)] if is_list and len(line) > LINE_CHARACTERS else [line]
     if "\n" in value and value == value.strip():
         return [f"{key} |-", *(f"{indent}{line}".rstrip() for line in value.split("\n"))]
     text = str(yaml.safe_dump(value, allow_unicode=True, width=float("inf"))).removesuffix("...\n").removesuffix("\n")

@@ -10,7 +10,7 @@ from pipelines.config.load import parse
 from pipelines.config.section import expand_kind
 from pipelines.config.train.base import FOR_EVERY_TASK
 from pipelines.data.versions.versions import Version, leave_out_features
-from pipelines.errors import ConfigError
+from pipelines.errors import ConfigError, LockstepError
 from pipelines.launch.checks import check_training
 from pipelines.tasks.bind import build_task
 from pipelines.tuning.space import config_values
@@ -48,7 +48,7 @@ def check_alternatives(config: Config, version: Version, metric: str) -> None:
         try:
             build_task(alternative.task, version.manifest).choose_monitor(metric)
             check_training(alternative, leave_out_features(version, alternative.task.left_out))
-        except ConfigError as error:
+        except LockstepError as error:
             raise ConfigError(f"tune.alternatives, model {number}: {error}; give another model, or remove it") from error
 
 

@@ -18,6 +18,7 @@ from pipelines.config.tuning import Tune, around
 from pipelines.errors import ConfigError
 from pipelines.init.draft import Request
 from pipelines.init.search_section import default_space, read_budget
+from pipelines.tuning.alternatives import alternative_configs
 from pipelines.tuning.space import check_search, config_params, config_values, parse_trial
 
 CONF = Path(__file__).parents[2] / "conf"
@@ -80,11 +81,13 @@ def test_a_range_around_a_value_has_few_digits() -> None:
 
 def test_a_draft_has_a_search_and_a_budget_if_one_is_asked_for(table: Path) -> None:
     sections = draft_config(Request("flats.csv", "y", "flats")).sections
-    assert list(sections)[-1] == "tune" and sections["tune"].keys() == {"space", "combine"}
+    assert list(sections)[-1] == "tune" and sections["tune"].keys() == {"space", "combine", "alternatives"}
     api.init("flats.csv", "y", "flats.yaml", rehearse=False, tune="10m")
     text = Path("flats.yaml").read_text()
     assert "# what `lockstep tune` varies; its first trial has the settings above\ntune:\n  space:\n    train.lr: {log: [" in text
-    assert yaml.safe_load(text)["tune"] == {**sections["tune"], "budget": "10m"}
+    assert yaml.safe_load(text)["tune"] == {**sections["tune"], "budget": "10m", "alternatives": list(sections["tune"]["alternatives"])}
+    trees, network = alternative_configs(load("flats.yaml"))
+    assert (trees.task.kind, network.task.kind, network.task.hidden) == ("trees", "tabular", (128, 128)), "beside a linear model"
 
 
 @pytest.mark.parametrize(("text", "value"), [("10m", "10m"), ("90s", "90s"), ("5000", 5000), ("", None)])
