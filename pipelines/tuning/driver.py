@@ -86,7 +86,7 @@ def run_search(config: Config, origin: str = "", output: str = "", ray_output: R
             run_tasks(config, search.next_task, search.take, places, lambda: _ask_to_stop(run, config))
             result = search.result(str(path or ""))
             if path is not None:
-                write_winner(origin, path, search.settings_of(result.best), winner_remarks(result))
+                write_winner(origin, path, search.winner_settings(result.best), winner_remarks(result))
             run.end_trials({trial.run_id for trial in result.trials if trial.error})
             log_result(run, result, config.tune.space)
     lines = describe_search(result)
@@ -213,10 +213,10 @@ class SearchState:
         config = parse_trial(self._values, params)
         return fill_in_origins(config, self.versions.open(config))
 
-    def settings_of(self, trial: TrialResult) -> Params:
-        """What a trial has in place of the config's settings: its parameters, and the metric that selects its best epoch."""
+    def winner_settings(self, winner: TrialResult) -> Params:
+        """The settings that the winner has in place of the config's: its parameters, and the metric that selects its best epoch."""
         monitor = self._values["train"].get("monitor", "")
-        return {**trial.params, **({} if monitor == self.config.train.monitor else {"train.monitor": monitor})}
+        return {**winner.params, **({} if monitor == self.config.train.monitor else {"train.monitor": monitor})}
 
     def _note_result(self, number: int, job: TrialJob, curve: EpochCurve | None) -> bool:
         """Note what a job has reached. Returns whether it has reached its epoch, or can never."""
