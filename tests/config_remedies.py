@@ -258,6 +258,10 @@ CASES: dict[str, tuple[dict[str, Any], tuple[dict[str, Any], ...]]] = {
         {"dataset.split": {"stratify": "job", "group": "job"}},
         ({"dataset.split": {"stratify": "job"}}, {"dataset.split": {"group": "job"}}),
     ),
+    "so that the model has no input; use a feature": (
+        {"task.use": {"age": False, "job": False}},
+        ({"task.use": {"age": False}},),
+    ),
     "add it to dataset.passthrough": ({"task.slices": ["zone"]}, ({"dataset.passthrough": {"zone": "vocabulary"}},)),
     "{}: both carried and feature or target": (
         {"dataset.passthrough": {"age": "identity"}},

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from textwrap import shorten
@@ -122,13 +122,13 @@ def _setting(path: KeyPath, value: Any, comments: Mapping[KeyPath, str]) -> Iter
 
 
 def _short_lines(key: str, value: Any) -> list[str]:
-    """A value without lines for its settings: in the line of its key, as a list of sections with a line for each, or as text of several
+    """A value without lines for its settings: in the line of its key, as a list of sections with a line for each setting, or as text of several
     lines, which YAML joins again. A text that has other white space than single spaces, or begins or ends with some, stays in one line."""
     indent = " " * (len(key) - len(key.lstrip()) + 2)
     if not isinstance(value, str):
         line = f"{key} {_inline(value)}"
-        is_list = isinstance(value, list | tuple) and any(isinstance(entry, Mapping) for entry in value)
-        return [key, *(f"{indent}- {_inline(entry)}" for entry in value)] if is_list and len(line) > LINE_CHARACTERS else [line]
+        is_list = isinstance(value, list | tuple) and all(isinstance(entry, Mapping) for entry in value)
+        return [line] if len(line) <= LINE_CHARACTERS or not is_list else [key, *_section_lines(value, indent)]
     if "\n" in value and value == value.strip():
         return [f"{key} |-", *(f"{indent}{line}".rstrip() for line in value.split("\n"))]
     text = str(yaml.safe_dump(value, allow_unicode=True, width=float("inf"))).removesuffix("...\n").removesuffix("\n")
@@ -142,6 +142,13 @@ def _short_lines(key: str, value: Any) -> list[str]:
         else:
             lines[-1] += f" {word}"
     return [f"{key} >-", *lines]
+
+
+def _section_lines(sections: Sequence[Mapping[str, Any]], indent: str) -> Iterator[str]:
+    """The lines of a list of sections, one for each setting."""
+    for section in sections:
+        for place, (name, value) in enumerate(section.items()):
+            yield f"{indent}{'- ' if place == 0 else '  '}{_inline(name)}: {_inline(value)}"
 
 
 def _inline(value: Any) -> str:

@@ -45,7 +45,7 @@ class Data:
     """Names of the values of a column of indices, in the order of their numbers."""
 
     def without(self, names: Collection[str]) -> "Data":
-        """The same without features of these names, whose values `task.slices` may still name."""
+        """These facts without features of these names, whose values `task.slices` may still name."""
         hidden = tuple(replace(column, role="carried") for column in self.features if column.name in names)
         if not hidden:
             return self

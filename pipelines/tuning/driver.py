@@ -90,7 +90,7 @@ def run_search(config: Config, origin: str = "", output: str = "", ray_output: R
             run_tasks(config, search.next_task, search.take, places, lambda: _ask_to_stop(run, config))
             result = search.result(str(path or ""))
             if path is not None:
-                write_winner(origin, path, search.best_settings(file_config, result), winner_remarks(result))
+                write_winner(origin, path, search.winner_settings(file_config, result), winner_remarks(result))
             run.end_trials({trial.run_id for trial in result.trials if trial.error})
             log_result(run, result, config.tune.space)
     lines = describe_search(result)
@@ -221,7 +221,7 @@ class SearchState:
         config = parse_trial(self._values, params)
         return fill_in_origins(config, self.versions.open(config))
 
-    def best_settings(self, config: Config, result: SearchResult) -> Params:
+    def winner_settings(self, config: Config, result: SearchResult) -> Params:
         """What the best model has in place of the settings of `config`, that of the file: the parameters of a trial or the sections of an
         alternative, and the metric that selects the best epoch."""
         params = alternative_settings(config, result.chosen) if result.chosen else result.best.params

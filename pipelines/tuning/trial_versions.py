@@ -24,7 +24,7 @@ class TrialVersions:
 
     def __init__(self, config: Config, version: Version) -> None:
         """`version` is that of the search, with all features and the splits of `train.fold`."""
-        self._own, self._own_features = version, config.dataset.features
+        self._search_version, self._search_features = version, config.dataset.features
         self._versions = {_key(config): version}
         self._errors: dict[str, str] = {}
         self._making: tuple[str, EtlProcess] | None = None
@@ -64,11 +64,11 @@ class TrialVersions:
     def _find_or_make(self, key: str, config: Config) -> Version | None:
         """The version in the dataset's folder; None if ETL must make it first."""
         is_made = self._end_etl(key)
-        version = find_by_sources(config.dataset.path, config.data_identity, self._own.manifest.sources)
+        version = find_by_sources(config.dataset.path, config.data_identity, self._search_version.manifest.sources)
         if version is None and is_made:
             raise DatasetError(
-                f"raw files have changed since {self._own.root} was made, so that a version with other features has other rows; run "
-                "jobs/etl.py with the config of the search, and search again"
+                f"raw files have changed since {self._search_version.root} was made, so that a version with other features has other rows; "
+                "run jobs/etl.py with the config of the search, and search again"
             )
         if version is None:
             self._begin_etl(key, config)
@@ -82,7 +82,7 @@ class TrialVersions:
     def _begin_etl(self, key: str, config: Config) -> None:
         """Begin to make a version, unless another one is being made."""
         if self._making is None:
-            changed = {name: settings for name, settings in config.dataset.features.items() if settings != self._own_features.get(name)}
+            changed = {name: settings for name, settings in config.dataset.features.items() if settings != self._search_features.get(name)}
             log.info("ETL makes a dataset version with %s", ", ".join(f"{name}: {settings.encoder}" for name, settings in changed.items()))
             self._making = key, EtlProcess(config.model_dump(mode="json", by_alias=True))
 
@@ -101,16 +101,16 @@ class TrialVersions:
         """Have the search's own version be the newest again, which other jobs compare with, also if a command was killed before it was."""
         if versions(config.dataset.path)[0][0] == version.root:
             with dataset_lock(config.dataset.path):
-                confirm(self._own.filesystem, self._own.root)
+                confirm(self._search_version.filesystem, self._search_version.root)
 
     def _check_rows(self, key: str, version: Version) -> None:
         """Raise ConfigError, now and for later trials, unless the version has as many rows in each split as the search's own: the split of
         a row follows from the row alone, but an encoder may refuse it."""
-        for split in self._own.manifest.splits:
-            rows, own_rows = version.rows(split), self._own.rows(split)
-            if rows != own_rows:
+        for split in self._search_version.manifest.splits:
+            rows, search_rows = version.rows(split), self._search_version.rows(split)
+            if rows != search_rows:
                 self._errors[key] = (
-                    f"{version.root} has {rows:,} rows in split {split}, and the version of the search {own_rows:,}: an encoder refuses "
+                    f"{version.root} has {rows:,} rows in split {split}, and the version of the search {search_rows:,}: an encoder refuses "
                     "rows that another one takes, so that scores cannot be compared; set impute, as to median, wherever it is none"
                 )
                 raise ConfigError(self._errors[key])

@@ -61,18 +61,18 @@ def _replace_features(text: str, params: Params) -> str:
     values, root = yaml.safe_load(text), yaml.compose(text, yaml.SafeLoader)
     if not any(name.startswith("dataset.") for name in params):
         return text
-    wanted = {**values, "dataset": _apply_params(values["dataset"], "dataset", params)}
-    encoders, wanted_encoders = values["dataset"]["features"], wanted["dataset"]["features"]
+    new_values = {**values, "dataset": _apply_params(values["dataset"], "dataset", params)}
+    encoders, new_encoders = values["dataset"]["features"], new_values["dataset"]["features"]
     nodes = _child_nodes(_child_nodes(_child_nodes(root).get("dataset")).get("features"))
-    changed = [name for name in wanted_encoders if wanted_encoders[name] != encoders.get(name)]
+    changed = [name for name in new_encoders if new_encoders[name] != encoders.get(name)]
     if not nodes.keys() >= {*changed}:
         return text
     edited = text
     for name in sorted(changed, key=lambda name: -nodes[name].start_mark.index):
         start, end = nodes[name].start_mark.index, _end_of_node(nodes[name])
-        edited = edited[:start] + _dump_inline(wanted_encoders[name]) + edited[end:]
+        edited = edited[:start] + _dump_inline(new_encoders[name]) + edited[end:]
     try:
-        return edited if yaml.safe_load(edited) == wanted else text
+        return edited if yaml.safe_load(edited) == new_values else text
     except yaml.YAMLError:
         return text
 

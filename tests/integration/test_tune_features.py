@@ -54,25 +54,29 @@ def write_pipeline(folder: Path) -> Path:
 def test_each_other_encoder_has_one_version_that_trials_and_searches_share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write_pipeline(tmp_path)
     config = load(path)
-    own = api.prepare(config)
+    own_manifest = api.prepare(config)
     result = run_search(config, str(path))
     assert not any(trial.error for trial in result.trials) and len(result.trials) == 4 and result.begins_with_config
-    made = versions(config.dataset.path)
-    assert len(made) == 2 and made[0][1].digest == own.digest == open_fold(config).digest, "others still find the search's own version"
+    stored = versions(config.dataset.path)
+    assert len(stored) == 2 and stored[0][1].digest == own_manifest.digest == open_fold(config).digest, (
+        "others still find the search's own version"
+    )
     client = MlflowClient(config.tracking.uri)
     runs = {trial.number: client.get_run(trial.run_id).data for trial in result.trials}
     assert len({runs[number].tags["dataset.digest"] for number in runs}) == 2
     params, best = result.best.params, runs[result.winner]
-    assert params["dataset.features.income"] == "normal_quantile" and best.tags["dataset.digest"] == made[1][1].digest != own.digest
+    assert (
+        params["dataset.features.income"] == "normal_quantile" and best.tags["dataset.digest"] == stored[1][1].digest != own_manifest.digest
+    )
     winner = load(result.output)
-    found = find_result(winner)
-    assert found is not None and found.run_id == result.best.run_id, "as `lockstep train --once` finds it"
+    finished = find_result(winner)
+    assert finished is not None and finished.run_id == result.best.run_id, "as `lockstep train --once` finds it"
     served = api.load_model(winner, result.model).metadata.get_input_schema().input_names()
     assert ("noise" in served) == params["task.use.noise"] and "income" in served
 
     combined = result.combined
     assert combined is not None and len(combined.of) == 2
-    assert {client.get_run(run).data.tags["dataset.digest"] for run in combined.of} == {made[1][1].digest}
+    assert {client.get_run(run).data.tags["dataset.digest"] for run in combined.of} == {stored[1][1].digest}
 
     def refuse(*_: Any) -> None:
         raise AssertionError("no ETL runs again")

@@ -24,16 +24,16 @@ def using(folder: Path, **use: bool) -> Config:
 
 def test_a_model_does_not_read_what_is_left_out(tmp_path: Path) -> None:
     config = using(tmp_path, x0=False)
-    read, whole = open_fold(config), open_splits(config)
-    for version in (read, whole):
+    read, all_features = open_fold(config), open_splits(config)
+    for version in (read, all_features):
         task = build_task(config.task, version.manifest)
         assert [column.name for column in task.data.features] == OTHERS and task.data.target.name == "label"
     assert {*next(iter(api.open_loader(config)))} >= {*OTHERS, "label"} and "x0" not in next(iter(api.open_loader(config)))
-    assert (read.digest, read.rows("train")) == (whole.digest, whole.rows("train")), "of the same version"
+    assert (read.digest, read.rows("train")) == (all_features.digest, all_features.rows("train")), "of the same version"
     served = Predictor(config.task, drop_passthrough_columns(read.manifest), task.model().state_dict())
     assert served.inputs.names == OTHERS
     check_training(config, read)
-    check_training(config, whole)
+    check_training(config, all_features)
 
 
 def test_a_feature_that_is_used_is_no_part_of_the_identity(tmp_path: Path) -> None:

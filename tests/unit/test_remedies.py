@@ -50,6 +50,7 @@ IN_PLACE = (*remedy_cases.IN_PLACE, *remedies_of_data.IN_PLACE, *remedies_of_tra
 TRIED_ELSEWHERE: dict[str, tuple[str, str]] = {
     "but models of kind {} have no average; set it to 0": ("unit/test_search.py", '"shakespeare.yaml", {"tune.combine": 0}'),
     "but no task of this installation combines models; set it to 0": ("unit/test_search.py", '"adult.yaml", {"tune.combine": 0}'),
+    "task.use leaves out each feature of {}; use one of": ("unit/test_left_out_features.py", "check_training(config, version)"),
     "page {} cannot be written: {}; name another file": ("unit/test_planner.py", 'write_plan_page(plan, tmp_path / "plan.html")'),
     "set the address where the trainings of this dataset are": ("unit/test_clean.py", "at the address where the trainings are"),
     "name a version of this config, or": ("integration/test_increments.py", "run(settings, parent_name=first.version) == second"),
@@ -357,6 +358,7 @@ TRIED_BY = {
     ),
     "pipelines/tuning/population.py": "unit/test_population.py",
     "pipelines/init/search_section.py": "unit/test_init_search.py",
+    "pipelines/tuning/trial_versions.py": "unit/test_trial_versions.py",
     "pipelines/report/search_page.py": "unit/test_search_page.py",
     **dict.fromkeys(
         (f"pipelines/{name}.py" for name in ("tuning/driver", "tuning/alternatives", "tracking/search_run")), "unit/test_search_runs.py"

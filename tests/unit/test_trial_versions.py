@@ -81,14 +81,14 @@ def test_a_trial_without_other_encoders_has_the_version_of_the_search(tmp_path: 
 
 def test_etl_makes_a_version_once_and_that_of_the_search_stays_the_newest(tmp_path: Path, etl: type[FakeEtl]) -> None:
     config, other, third = (pipeline(tmp_path, encoder) for encoder in ("standardize", "minmax", "robust"))
-    own = write(config)
-    with TrialVersions(config, own) as trials:
+    own_version = write(config)
+    with TrialVersions(config, own_version) as trials:
         assert trials.find(other) is None and trials.find(other) is None, "it is under way"
         assert trials.find(third) is None and len(etl.begun) == 1, "one at a time"
-        made = write(other)
+        other_version = write(other)
         etl.outcome = ""
-        assert trials.open(other).digest == made.digest and trials.open(other) is trials.open(other)
-        assert versions(config.dataset.path)[0][0] == own.root
+        assert trials.open(other).digest == other_version.digest and trials.open(other) is trials.open(other)
+        assert versions(config.dataset.path)[0][0] == own_version.root
         assert trials.find(third) is None and [values["dataset"]["features"]["x"]["encoder"] for values in etl.begun] == [
             "minmax",
             "robust",
@@ -97,10 +97,10 @@ def test_etl_makes_a_version_once_and_that_of_the_search_stays_the_newest(tmp_pa
 
 def test_a_version_of_a_killed_command_is_found_and_does_not_stay_the_newest(tmp_path: Path, etl: type[FakeEtl]) -> None:
     config, other = pipeline(tmp_path), pipeline(tmp_path, "minmax")
-    own, made = write(config), write(other)
-    assert versions(config.dataset.path)[0][0] == made.root
-    assert TrialVersions(config, own).open(other).digest == made.digest and not etl.begun
-    assert versions(config.dataset.path)[0][0] == own.root
+    own_version, other_version = write(config), write(other)
+    assert versions(config.dataset.path)[0][0] == other_version.root
+    assert TrialVersions(config, own_version).open(other).digest == other_version.digest and not etl.begun
+    assert versions(config.dataset.path)[0][0] == own_version.root
 
 
 def test_an_etl_that_fails_is_tried_once(tmp_path: Path, etl: type[FakeEtl]) -> None:
@@ -116,18 +116,18 @@ def test_an_etl_that_fails_is_tried_once(tmp_path: Path, etl: type[FakeEtl]) -> 
 
 def test_a_version_with_other_rows_is_refused(tmp_path: Path, etl: type[FakeEtl]) -> None:
     config, other = pipeline(tmp_path), pipeline(tmp_path, "minmax")
-    own = write(config)
+    own_version = write(config)
     write(other, rows=7)
-    trials = TrialVersions(config, own)
+    trials = TrialVersions(config, own_version)
     for _ in range(2):
         with pytest.raises(ConfigError, match=r"has 7 rows in split train, and the version of the search 8: .* set impute, as to median"):
             trials.find(other)
-    median = pipeline(tmp_path).model_copy(update={"dataset": _with_median(other)})
-    made = write(median)
-    assert trials.open(median).digest == made.digest
+    median = pipeline(tmp_path).model_copy(update={"dataset": add_median(other)})
+    other_version = write(median)
+    assert trials.open(median).digest == other_version.digest
 
 
-def _with_median(config: Config) -> Any:
+def add_median(config: Config) -> Any:
     features = {name: settings.model_copy(update={"impute": "median"}) for name, settings in config.dataset.features.items()}
     return config.dataset.model_copy(update={"features": features})
 
