@@ -122,7 +122,7 @@ def _setting(path: KeyPath, value: Any, comments: Mapping[KeyPath, str]) -> Iter
 
 
 def _short_lines(key: str, value: Any) -> list[str]:
-    """A value without lines for its settings: in the line of its key, as a list of sections with a line for each setting, or as text of several
+    """A value without lines for its settings: in the line of its key, as a list of sections with lines for theirs, or as text of several
     lines, which YAML joins again. A text that has other white space than single spaces, or begins or ends with some, stays in one line."""
     indent = " " * (len(key) - len(key.lstrip()) + 2)
     if not isinstance(value, str):
