@@ -7,8 +7,10 @@ from pipelines.config import Config
 from pipelines.data.versions.versions import Version
 from pipelines.errors import TrainingError
 from pipelines.launch.cluster import job_tags
+from pipelines.report.evaluation import archive_name
 from pipelines.tracking.parent_run import PARENT
 from pipelines.tracking.search_run import FORK_EPOCH, FORKED_FROM, TRIAL, copy_points, training_folder
+from pipelines.train.checkpoint.checkpoint_record import newest_step
 from pipelines.train.checkpoint.forks import copy_epoch, find_epoch, has_epoch
 from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.tuning.search import TrialJob
@@ -23,8 +25,9 @@ def fork_training(config: Config, version: Version, job: TrialJob, source_run_id
     the start, to the same model. Raises TrackingError.
     """
     assert job.fork is not None, "the trial continues another one"
-    epoch, source = job.fork.epoch, RunDirectory(training_folder(config, source_run_id))
+    epoch, source_folder = job.fork.epoch, training_folder(config, source_run_id)
     try:
+        source = RunDirectory(source_folder)
         folder = tracking.resumable_folder(config, version)
         if folder and has_epoch(RunDirectory(folder), epoch):
             return
@@ -34,8 +37,16 @@ def fork_training(config: Config, version: Version, job: TrialJob, source_run_id
             return
         tags = {PARENT: parent, TRIAL: str(job.trial), FORKED_FROM: source_run_id, FORK_EPOCH: str(epoch)}
         run = tracking.open_training(config, version, job_tags(), tags)
+        target = RunDirectory(run.folder)
+
+        def copy_what_people_see(step: int) -> None:
+            copy_points(run, source_run_id, step)
+            figures = archive_name("validation")
+            if newest_step(source) == step and source.has(figures):  # else they may be of a later epoch
+                source.copy(figures, target)
+
         try:
-            copy_epoch(source, RunDirectory(run.folder), checkpoint, lambda step: copy_points(run, source_run_id, step))
+            copy_epoch(source, target, checkpoint, copy_what_people_see)
         finally:
             run.end("SCHEDULED")
     except TrainingError as error:

@@ -135,6 +135,7 @@ def test_worst_members_are_replaced_and_no_epoch_is_trained_twice(searched: tupl
         assert (tags[FORKED_FROM], tags[FORK_EPOCH]) == (source.run_id, str(trial.source_epoch))
         assert tags["mlflow.parentRunId"] == result.run_id and runs[trial.number].info.status in ("KILLED", "FINISHED")
         assert [change["after_epoch"] for change in trial.params[CHANGES]][-1] == trial.source_epoch
+        assert next(Path(config.train.storage).glob(f"*{trial.run_id[:12]}/evaluation-validation.zip")).stat().st_size
 
 
 def test_a_forked_trial_has_the_model_of_its_config_from_nothing(searched: tuple[Config, SearchResult], home: Path) -> None:
