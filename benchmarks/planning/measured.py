@@ -49,7 +49,7 @@ from pipelines.planner.pass_timing import (
     step_seconds,
     time_loader,
     time_round,
-    timed_cases,
+    choose_cases,
 )
 from pipelines.planner.processes import call_in_processes
 from pipelines.planning.hardware import Hardware, read_hardware
@@ -136,18 +136,18 @@ def take_turns(config: Config, version: Version, cases: Sequence[TimedCase], sec
     memory = peak_bytes(torch.device("cpu"))
     timed, trained = [], []
     for turn in range(turns):
-        timed.append(time_round(config, version, cases, timed_strategy(config)))
+        timed.append(time_round(config, version, cases, strategy_of_passes(config)))
         trained.append(train_for(config, version, seconds, f"{folder}/{turn}"))
-    return Turns(timed, trained, time_loader(case_config(config, cases[-1], timed_strategy(config)), version), memory)
+    return Turns(timed, trained, time_loader(case_config(config, cases[-1], strategy_of_passes(config)), version), memory)
 
 
 def time_for_memory(config: Config, version: Version, cases: Sequence[TimedCase]) -> float:
     """The most memory of a process that times these cases."""
-    time_round(config, version, cases, timed_strategy(config))
+    time_round(config, version, cases, strategy_of_passes(config))
     return peak_bytes(torch.device("cpu"))
 
 
-def timed_strategy(config: Config) -> StrategyChoice:
+def strategy_of_passes(config: Config) -> StrategyChoice:
     """The strategy of timed passes, which one worker can take: one whose passes do not depend on workers, or else the default."""
     return config.train.strategy if config.train.strategy.rows_per_pass(config.train) else DEFAULT_KIND
 
@@ -190,7 +190,7 @@ def compare(pipeline: Pipeline, name: str, seconds: float, turns: int) -> Row | 
     if fault:
         print(f"{config.name}, {name}: left out: {fault}", file=sys.stderr)
         return None
-    cases = timed_cases(changed, version, layout.workers)
+    cases = choose_cases(changed, version, layout.workers)
     arguments = (changed, version, cases[:1])
     peaks = call_in_processes(layout.workers, time_for_memory, *arguments, threads=changed.train.cpus_per_worker)
     with tempfile.TemporaryDirectory(prefix="measured-") as folder:

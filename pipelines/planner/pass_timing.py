@@ -56,7 +56,7 @@ def time_passes(config: Config, version: Version, model: ModelCosts, workers: in
 
     Each worker is a process that takes all steps alone, while the others do the same: so they compete for cores and memory, and wait for
     nobody. Raises ConfigError if the training split has too few rows for a step."""
-    cases = timed_cases(config, version, workers)
+    cases = choose_cases(config, version, workers)
     answers = call_in_processes(workers, _time_rounds, config, version, cases, strategy, threads=config.train.cpus_per_worker)
     rounds = [step_seconds(of_workers) for of_workers in zip(*(answer[0] for answer in answers), strict=True)]
     passes = fit_passes(cases, [min(seconds) for seconds in zip(*rounds, strict=True)], min(answer[1] for answer in answers))
@@ -69,7 +69,7 @@ def process_bytes(model: ModelCosts, case: TimedCase, peak: float) -> float:
     return max(0.0, peak - estimate_memory(model, layout).total)
 
 
-def timed_cases(config: Config, version: Version, workers: int) -> tuple[TimedCase, ...]:
+def choose_cases(config: Config, version: Version, workers: int) -> tuple[TimedCase, ...]:
     """The steps that are timed for so many workers, those with fewest rows first. Raises ConfigError if the training split has too few rows
     for one of them."""
     most = max(2, config.train.global_batch // workers // 2 * 2)

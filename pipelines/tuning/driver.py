@@ -222,7 +222,7 @@ class SearchState:
         return fill_in_origins(config, self.versions.open(config))
 
     def winner_settings(self, config: Config, result: SearchResult) -> Params:
-        """What the best model has in place of the settings of `config`, that of the file: the parameters of a trial or the sections of an
+        """The settings of the best model that take the place of those of `config`, the file's: parameters of a trial or sections of an
         alternative, and the metric that selects the best epoch."""
         params = alternative_settings(config, result.chosen) if result.chosen else result.best.params
         monitor = self._values["train"].get("monitor", "")

@@ -104,7 +104,7 @@ class FinalTrainings:
         return fresh_seeds(self._metric, self._direction, score, results)
 
     def alternatives(self) -> tuple[AlternativeResult, ...]:
-        """What the alternatives have reached."""
+        """The results of the alternatives, in their order."""
         results = []
         for number, kind in enumerate(self._kinds, 1):
             run_id = str(self._results[number]["run_id"]) if number in self._results else ""

@@ -44,14 +44,14 @@ def test_an_alternative_has_the_search_s_metric_and_fits_the_rows(config: Config
     """The remedy, another model, is taken."""
     version = open_dataset(config)
 
-    def with_alternative(**train: Any) -> Config:
+    def add_alternative(**train: Any) -> Config:
         return config.model_copy(update={"tune": Tune(alternatives=[{"task": "tabular", "train": train}])})
 
     with pytest.raises(ConfigError, match=r"tune\.alternatives, model 1: .*rows.*; give another model, or remove it"):
-        check_alternatives(with_alternative(global_batch=4096), version, "auc")
+        check_alternatives(add_alternative(global_batch=4096), version, "auc")
     with pytest.raises(ConfigError, match=r"tune\.alternatives, model 1: .*rmse.*; give another model, or remove it"):
-        check_alternatives(with_alternative(global_batch=64), version, "rmse")
-    check_alternatives(with_alternative(global_batch=64), version, "auc")
+        check_alternatives(add_alternative(global_batch=64), version, "rmse")
+    check_alternatives(add_alternative(global_batch=64), version, "auc")
 
 
 def test_a_training_answers_as_far_as_it_came(config: Config) -> None:
