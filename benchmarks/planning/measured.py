@@ -44,12 +44,12 @@ from pipelines.planner.pass_timing import (
     StrategyChoice,
     TimedCase,
     case_config,
+    choose_cases,
     fit_passes,
     process_bytes,
     step_seconds,
     time_loader,
     time_round,
-    choose_cases,
 )
 from pipelines.planner.processes import call_in_processes
 from pipelines.planning.hardware import Hardware, read_hardware
