@@ -61,7 +61,7 @@ def searched(home: Path) -> tuple[Config, SearchResult]:
     config = search_config(home)
     path = home / "toy.yaml"
     values = config.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude={"tune"})
-    tune_values = config.tune.model_dump(mode="json", by_alias=True, exclude_none=True)
+    tune_values = config.tune.model_dump(mode="json", by_alias=True, exclude_unset=True)
     path.write_text(yaml.safe_dump({**values, "tune": tune_values}, sort_keys=False))
     return config, run_search(load(path), str(path))
 
@@ -260,7 +260,7 @@ def test_trials_on_two_workers_are_those_on_one(searched: tuple[Config, SearchRe
 def command(config: Config, folder: Path) -> list[str]:
     path = folder / "search.yaml"
     values = config.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude={"tune"})
-    path.write_text(yaml.safe_dump({**values, "tune": config.tune.model_dump(mode="json", by_alias=True, exclude_none=True)}))
+    path.write_text(yaml.safe_dump({**values, "tune": config.tune.model_dump(mode="json", by_alias=True, exclude_unset=True)}))
     return [sys.executable, str(JOBS / "tune.py"), str(path), "--json"]
 
 
