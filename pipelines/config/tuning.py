@@ -7,6 +7,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, PositiveInt, model_
 from pipelines.config.durations import duration_seconds
 from pipelines.config.effects import OnlyWith
 from pipelines.config.section import Fraction, Section, Seed, Text, expand_kind
+from pipelines.config.train.base import FOR_EVERY_TASK
 
 
 class Dimension(Section):
@@ -106,6 +107,14 @@ class Alternative(Section):
     """Its section `task`, or the name of a kind."""
     train: dict[str, Any] = {}
     """Its section `train`. Settings of where a training runs are those of the config, and so are `seed`, `shards`, `fold` and `monitor`."""
+
+    @model_validator(mode="after")
+    def _runs_where_the_search_does(self) -> "Alternative":
+        if shared := sorted(FOR_EVERY_TASK & self.train.keys()):
+            raise ValueError(
+                f"train has {', '.join(shared)}, which all models of a search have from the config; remove it, or set it there"
+            )
+        return self
 
 
 _LEARNS_WITHOUT_POPULATION = OnlyWith(

@@ -86,7 +86,8 @@ def _best_score(files: SearchFiles) -> float | None:
 def _headline(files: SearchFiles) -> Facts:
     metric, first, fresh = files.search["metric"], _first(files), files.search["fresh"]
     best = f"alternative {files.search['chosen']}" if files.search.get("chosen") else "the winner"
-    tiles: Facts = [(f"validation {metric} of the winner, trial {files.search['winner']}", _winner(files).score)]
+    tiles: Facts = [(f"validation {metric} of {best}", _best_score(files))] if files.search.get("chosen") else []
+    tiles += [(f"validation {metric} of the winner, trial {files.search['winner']}", _winner(files).score)]
     tiles += [(f"validation {metric} of the config, trial 1", first.score)] if first else []
     tiles += [
         (

@@ -75,7 +75,7 @@ class SearchRun(ParentRun):
         """Set the status of trials that go no further, which were stopped early, also where their process was killed meanwhile. Those that
         failed stay so."""
         with mlflow_errors(self.uri):
-            for run in self.trial_runs("attributes.status != 'FINISHED'"):
+            for run in self.trial_runs("attributes.status != 'FINISHED' AND attributes.status != 'FAILED'"):
                 if run.info.run_id not in failed_run_ids and not is_alive(run.data.tags):
                     self.client.set_terminated(run.info.run_id, "KILLED", run.info.end_time or None)
 

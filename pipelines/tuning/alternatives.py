@@ -6,14 +6,30 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipelines.config import Config
+from pipelines.config.effects import ineffective_settings
 from pipelines.config.load import parse
-from pipelines.config.section import expand_kind
 from pipelines.config.train.base import FOR_EVERY_TASK
+from pipelines.config.tuning import Alternative
 from pipelines.data.versions.versions import Version, leave_out_features
 from pipelines.errors import ConfigError, LockstepError
 from pipelines.launch.checks import check_training
+from pipelines.launch.initial_weights import fill_in_origins
 from pipelines.tasks.bind import build_task
 from pipelines.tuning.space import config_values
+
+
+@dataclass(frozen=True)
+class AlternativeModel:
+    """A model of `tune.alternatives`, which is checked."""
+
+    config: Config
+    """As it is trained."""
+    task: Mapping[str, Any]
+    """Its section `task`, as the file of a config has it."""
+    train: Mapping[str, Any]
+    """Its own settings of `train`, with the metric of the search where the best epoch would be chosen by another one."""
+    kept: frozenset[str]
+    """The names of those that are the search's own, of where a training runs."""
 
 
 @dataclass(frozen=True)
@@ -29,29 +45,33 @@ class AlternativeResult:
     error: str = ""
 
 
-def alternative_settings(config: Config, number: int) -> dict[str, Any]:
-    """The sections `task` and `train` of an alternative, counted from 1: its own, and what the config says of where a training runs."""
-    alternative = config.tune.alternatives[number - 1]
-    kept = {name: value for name, value in config_values(config)["train"].items() if name in FOR_EVERY_TASK}
-    return {"task": expand_kind(alternative.task), "train": {**kept, **alternative.train}}
-
-
-def alternative_configs(config: Config) -> list[Config]:
-    """The configs of `tune.alternatives`. Raises ConfigError with the faults of the first that has some."""
-    return [_parse(config, number) for number in range(1, len(config.tune.alternatives) + 1)]
-
-
-def check_alternatives(config: Config, version: Version, metric: str) -> None:
-    """Raise ConfigError, before anything starts, for an alternative that this dataset version cannot be trained with, or that has another
-    metric than the search."""
-    for number, alternative in enumerate(alternative_configs(config), 1):
+def read_alternatives(config: Config, version: Version, metric: str) -> list[AlternativeModel]:
+    """The models of `tune.alternatives`. Raises ConfigError, before anything starts, for the first that no config could have, that cannot
+    be trained on this dataset version, or that does not have the search's metric."""
+    models = []
+    for number, alternative in enumerate(config.tune.alternatives, 1):
+        place = f"tune.alternatives, model {number}"
         try:
-            build_task(alternative.task, version.manifest).choose_monitor(metric)
-            check_training(alternative, leave_out_features(version, alternative.task.left_out))
+            models.append(_read(config, alternative, version, metric, place))
         except LockstepError as error:
-            raise ConfigError(f"tune.alternatives, model {number}: {error}; give another model, or remove it") from error
+            text = str(error).replace("train.monitor is", "tune.metric is", 1)
+            raise ConfigError(text if text.startswith(place) else f"{place}: {text}") from error
+    return models
 
 
-def _parse(config: Config, number: int) -> Config:
-    values: Mapping[str, Any] = {**config_values(config), **alternative_settings(config, number)}
-    return parse(dict(values), f"tune.alternatives, model {number}")
+def _read(config: Config, alternative: Alternative, version: Version, metric: str, place: str) -> AlternativeModel:
+    values = config_values(config)
+    placement = {name: value for name, value in values["train"].items() if name in FOR_EVERY_TASK}
+    values |= {"task": alternative.task, "train": {**placement, **alternative.train}}
+    tried = parse(values, place, recorded=True)
+    ineffective = {name.split(".")[1] for name, _ in ineffective_settings(tried) if name.startswith("train.")}
+    kept = {name: value for name, value in placement.items() if name not in ineffective}
+    task, own = build_task(tried.task, version.manifest), dict(alternative.train)
+    if task.choose_monitor(tried.train.monitor)[0] != metric:
+        own["monitor"] = task.choose_monitor(metric)[0]
+        kept.pop("monitor", None)
+    trained = parse({**values, "train": {**kept, **own}}, place)
+    version = leave_out_features(version, trained.task.left_out)
+    trained = fill_in_origins(trained, version)
+    check_training(trained, version)
+    return AlternativeModel(trained, alternative.task, own, frozenset(kept))

@@ -7,6 +7,7 @@ identity of their trainings. So it goes on where it was, and so does a search wi
 import logging
 import os
 import time
+from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -26,7 +27,7 @@ from pipelines.tracking.parent_run import PARENT
 from pipelines.tracking.search_files import TrialResult
 from pipelines.tracking.search_run import TRIAL, EpochCurve, SearchRun, open_search, read_curve
 from pipelines.train.checkpoint.run_directory import STOP, RunDirectory
-from pipelines.tuning.alternatives import alternative_configs, alternative_settings, check_alternatives
+from pipelines.tuning.alternatives import AlternativeModel, read_alternatives
 from pipelines.tuning.combination import best_trials, check_combination
 from pipelines.tuning.final_trainings import FINAL, FinalTrainings
 from pipelines.tuning.forks import fork_training
@@ -50,7 +51,7 @@ from pipelines.tuning.search import (
 from pipelines.tuning.search_result import SearchResult, best_value, describe_search
 from pipelines.tuning.space import check_search, config_params, config_values, parse_trial
 from pipelines.tuning.trial_versions import TrialVersions
-from pipelines.tuning.winner_file import winner_path, write_winner
+from pipelines.tuning.winner_file import NewSettings, winner_path, write_winner
 
 log = logging.getLogger(__name__)
 
@@ -68,36 +69,36 @@ def run_search(config: Config, origin: str = "", output: str = "", ray_output: R
     """
     check_search(config, origin)
     check_combination(config)
-    file_config, config = config, place_trials(config)
+    config = place_trials(config)
     path = winner_path(origin, output) if origin else None
     version = open_splits(config)
     check_training(config, leave_out_features(version, config.task.left_out))
     metric, direction = choose_metric(config, version)
-    check_alternatives(config, version, metric)
+    alternatives = read_alternatives(config, version, metric)
     progress = Progress()
     with nullcontext(ray_output) if ray_output else cluster(_cluster_settings(config)):
         with (
             tracking.tracked_run(lambda: open_search(config, version, job_tags())) as run,
             TrialVersions(config, version) as versions,
         ):
-            places = trial_places(config, version)
+            places = trial_places(config, version, [alternative.config for alternative in alternatives])
             word = "resumes" if run.is_resumed else "starts"
             progress.say(
                 f"run {run.run_id} {word}: {config.tune.trials} trials, {places.most} at a time, by {direction} of validation {metric}"
             )
             run.wait_for_trials()
-            search = SearchState(config, versions, run, metric, _plan(config, direction), progress)
+            search = SearchState(config, alternatives, versions, run, metric, _plan(config, direction), progress)
             run_tasks(config, search.next_task, search.take, places, lambda: _ask_to_stop(run, config))
             result = search.result(str(path or ""))
             if path is not None:
-                write_winner(origin, path, search.winner_settings(file_config, result), winner_remarks(result))
+                write_winner(origin, path, search.winner_settings(result), winner_remarks(result))
             run.end_trials({trial.run_id for trial in result.trials if trial.error})
             log_result(run, result, config.tune.space)
     lines = describe_search(result)
     lines += [f"written   {path}"] if path else []
     lines += [f"combined  {result.combined.model}"] if result.combined else []
     lines.append(f"run {run.run_id} of experiment {config.experiment} in {config.tracking.uri}\nmodel {result.model}")
-    progress.say("\n".join(lines), "result", **result.values(), params=result.best.params, score=result.best_score)
+    progress.say("\n".join(lines), "result", **result.values(), params=result.best_params, score=result.best_score)
     return result
 
 
@@ -128,11 +129,19 @@ def choose_metric(config: Config, version: Version) -> tuple[str, Any]:
 class SearchState:
     """The state of a search in this process, all of which follows from its plan and from MLflow."""
 
-    def __init__(self, config: Config, versions: TrialVersions, run: SearchRun, metric: str, plan: SearchPlan, progress: Progress) -> None:
-        self.config, self.versions, self.run, self.metric, self.plan = config, versions, run, metric, plan
+    def __init__(
+        self,
+        config: Config,
+        alternatives: Sequence[AlternativeModel],
+        versions: TrialVersions,
+        run: SearchRun,
+        metric: str,
+        plan: SearchPlan,
+        progress: Progress,
+    ) -> None:
+        self.config, self.alternatives, self.versions, self.run, self.metric, self.plan = config, alternatives, versions, run, metric, plan
         self._progress, self._propose = progress, proposer(config.tune, plan)
-        config = _replace_monitor(config, versions.open(config), metric)
-        self._values, self._alternatives = config_values(config), alternative_configs(config)
+        self._values = config_values(_replace_monitor(config, versions.open(config), metric))
         self._deadline = time.monotonic() + (budget_seconds(config.tune.budget) or float("inf"))
         self.jobs: list[TrialJob] = []
         self._without_version: list[int] = []
@@ -152,7 +161,7 @@ class SearchState:
                 return WAIT if task is DONE else task
             trials = [(trial, self.trial_config(trial.params)) for trial in self._last_trials()]
             monitor = self.metric, self.plan.direction
-            self._final = FinalTrainings(trials, self._alternatives, self.versions, self.config.tune, monitor, self.run.run_id)
+            self._final = FinalTrainings(trials, self.alternatives, self.versions, self.config.tune, monitor, self.run.run_id)
         return self._final.next_task()
 
     def take(self, key: tuple[str, int], answer: Answer) -> None:
@@ -221,12 +230,14 @@ class SearchState:
         config = parse_trial(self._values, params)
         return fill_in_origins(config, self.versions.open(config))
 
-    def winner_settings(self, config: Config, result: SearchResult) -> Params:
-        """The settings of the best model that take the place of those of `config`, the file's: parameters of a trial or sections of an
-        alternative, and the metric that selects the best epoch."""
-        params = alternative_settings(config, result.chosen) if result.chosen else result.best.params
+    def winner_settings(self, result: SearchResult) -> NewSettings:
+        """The settings of the best model that take the place of the file's: parameters of a trial or sections of an alternative, and the
+        metric that selects the best epoch."""
+        if result.chosen:
+            alternative = self.alternatives[result.chosen - 1]
+            return NewSettings({"task": alternative.task, "train": alternative.train}, alternative.kept)
         monitor = self._values["train"].get("monitor", "")
-        return {**params, **({} if monitor == self.config.train.monitor else {"train.monitor": monitor})}
+        return NewSettings({**result.best.params, **({} if monitor == self.config.train.monitor else {"train.monitor": monitor})})
 
     def _note_result(self, number: int, job: TrialJob, curve: EpochCurve | None) -> bool:
         """Note what a job has reached. Returns whether it has reached its epoch, or can never."""

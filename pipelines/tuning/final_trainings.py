@@ -11,11 +11,11 @@ from typing import Any, Literal
 from pipelines import tracking
 from pipelines.config import Config
 from pipelines.config.tuning import Tune
-from pipelines.errors import LockstepError
+from pipelines.errors import LockstepError, TrackingError
 from pipelines.tracking.parent_run import PARENT
 from pipelines.tracking.search_files import TrialResult
 from pipelines.tracking.search_run import TRIAL
-from pipelines.tuning.alternatives import AlternativeResult
+from pipelines.tuning.alternatives import AlternativeModel, AlternativeResult
 from pipelines.tuning.combination import CombinedModel, combination_config, read_combination
 from pipelines.tuning.placement import Answer, TrialTask
 from pipelines.tuning.search import DONE, WAIT, NoJob, rank
@@ -46,7 +46,7 @@ class FinalTrainings:
     def __init__(
         self,
         trials: Sequence[tuple[TrialResult, Config]],
-        alternatives: Sequence[Config],
+        alternatives: Sequence[AlternativeModel],
         versions: TrialVersions,
         settings: Tune,
         monitor: tuple[str, Literal["min", "max"]],
@@ -56,7 +56,7 @@ class FinalTrainings:
         (self.winner, config), *self._others = trials
         self._versions, self._settings, self._parent = versions, settings, parent
         self._metric, self._direction = monitor
-        self._kinds = [alternative.task.kind for alternative in alternatives]
+        self._kinds = [alternative.config.task.kind for alternative in alternatives]
         self._trainings: list[_Training] = []
         self._results: dict[int, Mapping[str, Any]] = {}
         self._errors: dict[int, str] = {}
@@ -66,7 +66,8 @@ class FinalTrainings:
         """Number of the alternative that is better than the winner; 0 for none."""
         self._add(_Training(config, {TRIAL: str(self.winner.number)}, f"the winner, trial {self.winner.number},", is_needed=True))
         for number, alternative in enumerate(alternatives, 1):
-            self._add(_Training(alternative, {ALTERNATIVE: str(number)}, f"alternative {number}, {alternative.task.kind},"))
+            what = f"alternative {number}, {alternative.config.task.kind},"
+            self._add(_Training(alternative.config, {ALTERNATIVE: str(number)}, what))
 
     def next_task(self) -> TrialTask | NoJob:
         """The next training that is not in MLflow."""
@@ -81,11 +82,14 @@ class FinalTrainings:
         return TrialTask((FINAL, number), config.model_dump(mode="json", by_alias=True), self._versions.open(config), None, tags)
 
     def take(self, number: int, answer: Answer) -> None:
-        """Take the answer of a training. Raises LockstepError if it has failed, and the search has no result without it."""
+        """Take the answer of a training. Raises TrackingError if MLflow cannot be used, and LockstepError if the training was interrupted,
+        or has failed, and the search has no result without it."""
         training = self._trainings[number]
+        if answer.kind == "TrackingError":
+            raise TrackingError(answer.error)
         if not answer.error:
             self._results[number] = answer.result
-        elif training.is_needed:
+        elif training.is_needed or answer.kind == "SystemExit":
             raise LockstepError(f"{training.what} could not be trained to the end: {answer.error}")
         else:
             self._errors[number] = answer.error

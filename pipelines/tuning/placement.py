@@ -92,11 +92,12 @@ class TrialPlaces:
     """Of the process of a trial, as Ray names them."""
 
 
-def trial_places(config: Config, version: Version) -> TrialPlaces:
-    """The room for trials of this search on the cluster at hand. Memory is reserved too, so that no more begin than it holds."""
+def trial_places(config: Config, version: Version, alternatives: Sequence[Config] = ()) -> TrialPlaces:
+    """The room for trials of this search on the cluster at hand, and for the configs of `alternatives`. Memory is reserved too, so that no
+    more begin than it holds."""
     settings, machines = config.train, [node["Resources"] for node in ray.nodes() if node["Alive"]]
     has_gpus = _has_gpus(settings)
-    places = count_places(settings, machines, has_gpus, trial_bytes(config, version, has_gpus))
+    places = count_places(settings, machines, has_gpus, trial_bytes(config, version, has_gpus, alternatives))
     return replace(places, most=min(places.most, config.tune.parallel))
 
 

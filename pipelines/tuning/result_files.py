@@ -24,8 +24,8 @@ def log_result(run: SearchRun, result: SearchResult, space: Mapping[str, Dimensi
     summaries = {f"{split}/{result.metric}": values for split, values in (("validation", fresh.validation), ("test", fresh.test)) if values}
     metrics |= {f"{name}_mean": sum(values) / len(values) for name, values in summaries.items()}
     run.log_metrics({name: value for name, value in metrics.items() if value is not None})
-    run.tag({"best.trial": str(result.winner), "best.run_id": result.best.run_id, "best.params": describe_params(result.best.params)})
-    run.tag({"best.alternative": str(result.chosen)} if result.chosen else {})
+    place = {"best.alternative": str(result.chosen)} if result.chosen else {"best.trial": str(result.winner)}
+    run.tag({**place, "best.run_id": result.best_run_id, "best.params": describe_params(result.best_params)})
     run.describe("\n".join(["```", *describe_search(result), "```"]))
     file_search_page(run)
 

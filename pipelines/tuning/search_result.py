@@ -72,6 +72,16 @@ class SearchResult:
         return self.alternatives[self.chosen - 1].score if self.chosen else self.best.score
 
     @property
+    def best_params(self) -> Params:
+        """Of the winner; the kind of an alternative that is better."""
+        return {"task.kind": self.alternatives[self.chosen - 1].kind} if self.chosen else self.best.params
+
+    @property
+    def best_run_id(self) -> str:
+        """The training of the winner, or of the alternative that is better."""
+        return self.alternatives[self.chosen - 1].run_id if self.chosen else self.best.run_id
+
+    @property
     def best_name(self) -> str:
         """In the words of messages."""
         return f"alternative {self.chosen}, {self.alternatives[self.chosen - 1].kind}" if self.chosen else "winner"
@@ -86,8 +96,9 @@ class SearchResult:
         return {**{name: value for name, value in asdict(self).items() if name not in ("trials", "jobs")}, "saved_share": self.saved_share}
 
     def _repr_html_(self) -> str:
-        table = {name: str(value) for name, value in self.best.params.items()}
-        return html_summary("search", table, (f"trial {self.winner} of {len(self.trials)}: {self.metric} {self.best.score:.4g}",))
+        table = {name: str(value) for name, value in self.best_params.items()}
+        best = self.best_name if self.chosen else f"trial {self.winner} of {len(self.trials)}"
+        return html_summary("search", table, (f"{best}: {self.metric} {self.best_score:.4g}",))
 
 
 def best_value(values: tuple[float | None, ...], direction: str) -> float | None:

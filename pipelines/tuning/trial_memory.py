@@ -6,7 +6,7 @@ largest trial counts.
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -32,9 +32,11 @@ _OF_STEPS = ("train.global_batch", "train.grad_accum_steps", "train.precision")
 """Settings beside those of `task` that decide the memory of a step."""
 
 
-def trial_bytes(config: Config, version: Version, on_gpu: bool) -> int:
-    """Bytes of a machine's memory that each worker of a trial takes. What a step needs is in the memory of a GPU, where there is one."""
-    return PROCESS_BYTES + rows_bytes(config, version) + largest_model_bytes(config, version, on_gpu)
+def trial_bytes(config: Config, version: Version, on_gpu: bool, alternatives: Sequence[Config] = ()) -> int:
+    """Bytes of a machine's memory that each worker of a trial takes, or one of the largest of `alternatives`. What a step needs is in the
+    memory of a GPU, where there is one."""
+    most = max([largest_model_bytes(config, version, on_gpu), *(model_bytes(other, version, on_gpu) for other in alternatives)])
+    return PROCESS_BYTES + rows_bytes(config, version) + most
 
 
 def rows_bytes(config: Config, version: Version) -> int:

@@ -5,6 +5,7 @@ that nobody has edited since may be written anew.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from hashlib import sha256
 from math import inf
 from pathlib import Path
@@ -33,20 +34,30 @@ def winner_path(origin: str, output: str) -> Path:
     return path
 
 
-def write_winner(origin: str, path: Path, params: Params, remarks: list[str]) -> None:
-    """Write the config in the file `origin` with these parameters, under `remarks`. Raises OSError."""
-    text = replace_settings(Path(origin).read_text(encoding="utf-8"), params)
+@dataclass(frozen=True)
+class NewSettings:
+    """The settings of a model that take the place of those of a file."""
+
+    params: Params
+    """Values by the dotted names of settings, or all of `task` and `train` by the names of these sections."""
+    kept: frozenset[str] = frozenset()
+    """Settings of the file's section `train` that stay where all others of it are replaced."""
+
+
+def write_winner(origin: str, path: Path, settings: NewSettings, remarks: list[str]) -> None:
+    """Write the config in the file `origin` with these settings, under `remarks`. Raises OSError."""
+    text = replace_settings(Path(origin).read_text(encoding="utf-8"), settings)
     content = "".join(f"# {remark}\n" for remark in remarks) + text
     atomic.write_file(path, f"{_MARK}{_checksum(content)}\n{content}".encode())
 
 
-def replace_settings(text: str, params: Params) -> str:
-    """The YAML of a config in which parameters stand in place of settings of _SECTIONS, and which has no `tune`."""
-    text = _replace_features(text, params)
+def replace_settings(text: str, settings: NewSettings) -> str:
+    """The YAML of a config in which others stand in place of settings of _SECTIONS, and which has no `tune`."""
+    text = _replace_features(text, settings.params)
     root = yaml.compose(text, yaml.SafeLoader)
     assert isinstance(root, yaml.MappingNode), "a config that was read is a mapping"
     values = yaml.safe_load(text)
-    sections = {section: _apply_params(values.get(section), section, params) for section in _SECTIONS}
+    sections = {section: _new_section(values.get(section), section, settings) for section in _SECTIONS}
     places = {key.value: (key.start_mark.index, value.end_mark.index) for key, value in root.value}
     blocks = {section: _dump({section: content}) for section, content in sections.items() if content != values.get(section)}
     for section in sorted({*blocks, "tune"} & places.keys(), key=lambda name: -places[name][0]):
@@ -54,6 +65,13 @@ def replace_settings(text: str, params: Params) -> str:
         block = blocks.get(section, "")
         text = text[:start] + block + text[end:].removeprefix("\n")
     return text.rstrip("\n") + "\n" + "".join(block for section, block in blocks.items() if section not in places)
+
+
+def _new_section(section: Any, name: str, settings: NewSettings) -> Any:
+    if name in settings.params:
+        kept = {key: value for key, value in section.items() if key in settings.kept} if isinstance(section, Mapping) else {}
+        section = {**(kept if name == "train" else {}), **settings.params[name]}
+    return _apply_params(section, name, settings.params)
 
 
 def _replace_features(text: str, params: Params) -> str:
@@ -79,7 +97,6 @@ def _replace_features(text: str, params: Params) -> str:
 
 def _apply_params(section: Any, name: str, params: Params) -> Any:
     """The plain values of a section, in which a name alone is short for its kind."""
-    section = params.get(name, section)  # all of it, where that of another kind of model takes its place
     section_params = {key.removeprefix(f"{name}."): value for key, value in params.items() if key.startswith(f"{name}.")}
     if not section_params:
         return section

@@ -13,12 +13,12 @@ from pipelines.applications.trees.settings import TreesSettings
 from pipelines.commands import COMMANDS
 from pipelines.config import Config, load
 from pipelines.config.dataset.dataset import FoldSplit
+from pipelines.config.load import parse
 from pipelines.config.tasks.task import TASKS, TabularSettings
 from pipelines.config.tuning import Tune, around
 from pipelines.errors import ConfigError
 from pipelines.init.draft import Request
 from pipelines.init.search_section import default_space, read_budget
-from pipelines.tuning.alternatives import alternative_configs
 from pipelines.tuning.space import check_search, config_params, config_values, parse_trial
 
 CONF = Path(__file__).parents[2] / "conf"
@@ -86,7 +86,7 @@ def test_a_draft_has_a_search_and_a_budget_if_one_is_asked_for(table: Path) -> N
     text = Path("flats.yaml").read_text()
     assert "# what `lockstep tune` varies; its first trial has the settings above\ntune:\n  space:\n    train.lr: {log: [" in text
     assert yaml.safe_load(text)["tune"] == {**sections["tune"], "budget": "10m", "alternatives": list(sections["tune"]["alternatives"])}
-    trees, network = alternative_configs(load("flats.yaml"))
+    trees, network = (parse({**yaml.safe_load(text), **sections}, "") for sections in yaml.safe_load(text)["tune"]["alternatives"])
     assert (trees.task.kind, network.task.kind, network.task.hidden) == ("trees", "tabular", (128, 128)), "beside a linear model"
 
 

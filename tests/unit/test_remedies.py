@@ -360,9 +360,7 @@ TRIED_BY = {
     "pipelines/init/search_section.py": "unit/test_init_search.py",
     "pipelines/tuning/trial_versions.py": "unit/test_trial_versions.py",
     "pipelines/report/search_page.py": "unit/test_search_page.py",
-    **dict.fromkeys(
-        (f"pipelines/{name}.py" for name in ("tuning/driver", "tuning/alternatives", "tracking/search_run")), "unit/test_search_runs.py"
-    ),
+    **dict.fromkeys((f"pipelines/{name}.py" for name in ("tuning/driver", "tracking/search_run")), "unit/test_search_runs.py"),
     **{
         str(path.relative_to(remedies.ROOT)): "unit/test_delta.py and unit/test_delta_values.py"
         for path in remedies.ROOT.glob("pipelines/formats/delta/*.py")

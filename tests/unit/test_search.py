@@ -16,14 +16,13 @@ from pipelines.config.reading import read_yaml_file
 from pipelines.config.tuning import Dimension, Tune, budget_seconds
 from pipelines.errors import ConfigError
 from pipelines.tuning import combination
-from pipelines.tuning.alternatives import alternative_configs, alternative_settings
 from pipelines.tuning.combination import best_trials, check_combination
 from pipelines.tuning.driver import place_trials
 from pipelines.tuning.proposals import proposer
 from pipelines.tuning.search import DONE, WAIT, SearchPlan, TrialJob, TrialScore, best_trial, next_job, rank, rung_epochs, total_epochs
 from pipelines.tuning.search_result import SearchResult, TrialResult, describe_first, describe_search, fresh_seeds, rank_trials
 from pipelines.tuning.space import check_search, config_params, config_values, parse_trial
-from pipelines.tuning.winner_file import replace_settings, winner_path, write_winner
+from pipelines.tuning.winner_file import NewSettings, replace_settings, winner_path, write_winner
 
 CONF = Path(__file__).parents[2] / "conf"
 SPACE: dict[str, Any] = {
@@ -496,10 +495,10 @@ def test_a_budget_is_a_time_or_a_number_of_epochs(budget: Any, seconds: float | 
 
 def test_the_winner_s_file_keeps_comments_and_what_comes_from_the_environment(tmp_path: Path) -> None:
     origin, params = CONF / "adult.yaml", {"train.lr": 0.0031, "train.schedule": "constant", "task.hidden": [64, 32]}
-    text = replace_settings(origin.read_text(), params)
+    text = replace_settings(origin.read_text(), NewSettings(params))
     assert "${LOCKSTEP_RAW:-data/raw}" in text and "# Nine of ten rows are zero" in text and "tune:" not in text
     path = winner_path("x/adult.yaml", str(tmp_path / "adult_tuned.yaml"))
-    write_winner(str(origin), path, params, ["Trial 3."])
+    write_winner(str(origin), path, NewSettings(params), ["Trial 3."])
     assert load(path).model_identity == load(origin, params).model_identity
     assert "# Trial 3." in path.read_text()
     assert winner_path("x/adult.yaml", str(path)) == path, "written again by another search"
@@ -511,37 +510,10 @@ def test_the_winner_s_file_keeps_comments_and_what_comes_from_the_environment(tm
         winner_path("x/adult.yaml", "winner.json")
 
 
-def test_the_file_of_a_model_of_another_kind_has_its_sections_and_where_it_is_trained(tmp_path: Path) -> None:
-    trees = {"task": {"kind": "trees", "leaves": 7}, "train": {"epochs": 3}}
-    config = load(CONF / "adult.yaml", {"tune.alternatives": [trees], "train.seed": 7})
-    path = tmp_path / "trees.yaml"
-    path.write_text(replace_settings((CONF / "adult.yaml").read_text(), alternative_settings(config, 1)))
-    best = load(path)
-    (alternative,) = alternative_configs(config)
-    assert best.model_identity == alternative.model_identity
-    assert (best.task.kind, best.train.strategy.kind, best.train.epochs) == ("trees", "boosting", 3)
-    assert (best.train.workers, best.train.seed) == (2, 7), "as in the file, and not the rate or the batch of a network"
-    assert "# Nine of ten rows are zero" in path.read_text()
-
-
-@pytest.mark.parametrize(
-    ("alternative", "message"),
-    [
-        ({"task": {"kind": "forest"}}, r"tune\.alternatives, model 1: task\.kind"),
-        ({"task": "trees", "train": {"momentum": 0.5}}, r"tune\.alternatives, model 1: train\.momentum"),
-        ({"task": "tabular", "train": {"lerning": 1}}, r"tune\.alternatives, model 1: train\.lerning"),
-    ],
-)
-def test_an_alternative_that_no_config_could_have_is_refused(alternative: dict[str, Any], message: str) -> None:
-    config = load(CONF / "adult.yaml", {"tune.alternatives": [alternative]})
-    with pytest.raises(ConfigError, match=message):
-        alternative_configs(config)
-
-
 def test_features_are_replaced_between_the_comments_of_the_dataset(tmp_path: Path) -> None:
     origin, params = CONF / "adult.yaml", {"dataset.features.age": "minmax", "dataset.features.capital_gain_values.min_count": 2}
     params |= {"dataset.features.race": {"encoder": "hash", "buckets": 8}, "task.use.sex": False}
-    text = replace_settings(origin.read_text(), params)
+    text = replace_settings(origin.read_text(), NewSettings(params))
     assert "# Nine of ten rows are zero" in text and "    age: minmax\n    fnlwgt: normal_quantile\n" in text
     path = tmp_path / "winner.yaml"
     path.write_text(text)
@@ -562,7 +534,7 @@ def test_encoders_of_features_are_replaced_in_place(features: str) -> None:
     before = f"name: a\ndataset:\n  features: {features}\n  target: {{z: binary}} # what it predicts\n"
     expected = yaml.safe_load(before)
     expected["dataset"]["features"] |= {"x": {"encoder": "minmax", "impute": "mean"}, "y": {"encoder": "quantile", "bins": 16}}
-    text = replace_settings(before, {"dataset.features.x.impute": "mean", "dataset.features.y.bins": 16})
+    text = replace_settings(before, NewSettings({"dataset.features.x.impute": "mean", "dataset.features.y.bins": 16}))
     assert yaml.safe_load(text) == expected
     assert ("# last" in text) == ("# last" in before)
 
@@ -579,7 +551,7 @@ def test_encoders_of_features_are_replaced_in_place(features: str) -> None:
     ],
 )
 def test_settings_are_replaced_in_place(before: str, after: dict[str, Any]) -> None:
-    assert yaml.safe_load(replace_settings(before, {"task.hidden": [8], "train.lr": 0.1})) == after
+    assert yaml.safe_load(replace_settings(before, NewSettings({"task.hidden": [8], "train.lr": 0.1}))) == after
 
 
 def trial_result(number: int, rung: int, score: float | None, **fields: Any) -> TrialResult:

@@ -18,7 +18,6 @@ from pipelines.tracking import search_run
 from pipelines.tracking.parent_run import PARENT
 from pipelines.tracking.run_heartbeat import HEARTBEAT
 from pipelines.tracking.search_run import SearchRun, open_search, read_curve
-from pipelines.tuning.alternatives import check_alternatives
 from pipelines.tuning.driver import choose_metric
 from pipelines.tuning.search_result import best_value
 
@@ -38,20 +37,6 @@ def begin(config: Config, version: Version, values: list[float | None], status: 
             run.client.log_metric(run.run_id, name, number, step=10 * epoch)
     run.end(status)
     return run.run_id
-
-
-def test_an_alternative_has_the_search_s_metric_and_fits_the_rows(config: Config) -> None:
-    """The remedy, another model, is taken."""
-    version = open_dataset(config)
-
-    def add_alternative(**train: Any) -> Config:
-        return config.model_copy(update={"tune": Tune(alternatives=[{"task": "tabular", "train": train}])})
-
-    with pytest.raises(ConfigError, match=r"tune\.alternatives, model 1: .*rows.*; give another model, or remove it"):
-        check_alternatives(add_alternative(global_batch=4096), version, "auc")
-    with pytest.raises(ConfigError, match=r"tune\.alternatives, model 1: .*rmse.*; give another model, or remove it"):
-        check_alternatives(add_alternative(global_batch=64), version, "rmse")
-    check_alternatives(add_alternative(global_batch=64), version, "auc")
 
 
 def test_a_training_answers_as_far_as_it_came(config: Config) -> None:
