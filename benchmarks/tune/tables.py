@@ -5,7 +5,8 @@
 Each table is drafted, and its version made, as `lockstep init --tune` does. The draft is trained with so many seeds, and the search's
 winner with as many others; all are tested once. AutoGluon gets the encoded rows of the training split, those of validation to choose
 by, and as many seconds as the search took; it is asked once, since it has one seed. PYTHON has autogluon.tabular installed. `combined` is
-the average of the search's best trials. `by chance` is twice the standard error of the difference between the means of draft and winner.
+the average of the search's best models, one model. `by chance` is twice the standard error of the difference between the means of draft and
+winner; of the average, of that between one model and the mean of drafts.
 Results are saved after every table. Raw data are read from LOCKSTEP_RAW, by default ../shared/data beside this repository.
 """
 
@@ -72,6 +73,8 @@ def measure_table(case: Case, path: Path, folder: Path, budget: str, seeds: int,
     other = measure_autogluon(version, target, kind, metric, seconds, autogluon) if autogluon else None
     combined = search.combined.test if search.combined else None
     gain = sign * (fmean(tuned) - fmean(drafted))
+    combined_gain = None if combined is None else sign * (combined - fmean(drafted))
+    combined_error = 2 * stdev(drafted) * (1 + 1 / seeds) ** 0.5 if seeds > 1 else float("nan")
     return {
         "table": case.name,
         "rows": version.rows("train"),
@@ -81,13 +84,19 @@ def measure_table(case: Case, path: Path, folder: Path, budget: str, seeds: int,
         "combined": combined,
         "gain": gain,
         "by chance": error,
-        "verdict": "better" if gain > error else "worse" if gain < -error else "equal",
+        "verdict": verdict(gain, error),
+        "result": search.best_name,
+        "combined verdict": None if combined_gain is None else verdict(combined_gain, combined_error),
         "AutoGluon": other,
         "winner by AutoGluon": None if other is None else (fmean(tuned) / other) ** sign,
         "combined by AutoGluon": None if other is None or combined is None else (combined / other) ** sign,
         "trials": len(search.trials),
         "seconds": round(seconds),
     }
+
+
+def verdict(gain: float, by_chance: float) -> str:
+    return "better" if gain > by_chance else "worse" if gain < -by_chance else "equal"
 
 
 def measure_autogluon(version: Version, target: TensorColumn, kind: str, metric: str, seconds: float, python: str) -> float:
