@@ -166,7 +166,7 @@ class SearchState:
             self._take_job(number, answer)
 
     def _next_job_task(self) -> TrialTask | NoJob:
-        """The next job that must be trained; those whose result is in MLflow are passed, and those come later whose dataset version is being
+        """The next job that must be trained; those whose result is in MLflow are passed. Those come later whose dataset version is being
         made, or whose training is under way."""
         while True:
             for later in (self._repeated, [] if self.versions.is_making else self._without_version):

@@ -196,6 +196,11 @@ def population_faults(config: Config) -> Iterator[str]:
             "train.early_stopping is given, but tune.scheduler is pbt, whose members go on with other settings; set it to null, or "
             "tune.scheduler to asha"
         )
+    if train.max_steps is not None:
+        yield (
+            f"train.max_steps is {train.max_steps}, but tune.scheduler is pbt, which changes settings after whole epochs; set it to null, "
+            "or tune.scheduler to asha"
+        )
     if not train.strategy.takes_changes and not config.task.needs_own_strategy:
         kinds = " or ".join(strategy_kinds_with("takes_changes"))
         yield f"tune.scheduler is pbt, and strategy {train.strategy.kind} changes nothing during a training; set train.strategy to {kinds}"

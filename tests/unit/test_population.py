@@ -343,6 +343,8 @@ RARE: dict[str, Any] = {"tune.scheduler": {"kind": "pbt", "interval_epochs": 9}}
         (CHANGED, "which decides changes itself; remove one of them", {"tune.scheduler": "asha"}),
         ({"train.early_stopping": 2}, "whose members go on with other settings; set it to null", {"train.early_stopping": None}),
         ({"train.early_stopping": 2}, "or tune.scheduler to asha", {"tune.scheduler": "asha"}),
+        ({"train.max_steps": 9}, "which changes settings after whole epochs; set it to null", {"train.max_steps": None}),
+        ({"train.max_steps": 9}, "or tune.scheduler to asha", {"tune.scheduler": "asha"}),
         ({"train.strategy": "local_sgd"}, "set train.strategy to ddp or exact or sharded", {"train.strategy": "exact"}),
     ],
 )  # fmt: skip
