@@ -13,7 +13,7 @@ from pipelines.data.versions.versions import Version
 from pipelines.errors import ConfigError, DatasetError, TrainingError
 from pipelines.tasks.bind import build_task, check_task
 from pipelines.train.initial_model import check_fine_tuning, check_single_rows, has_batch_norm, meta_model
-from pipelines.train.run_context import total_steps
+from pipelines.train.run_context import epoch_steps, total_steps
 from pipelines.train.strategy import strategy_class
 
 log = logging.getLogger(__name__)
@@ -28,6 +28,7 @@ def check_training(config: Config, version: Version) -> None:
         steps = total_steps(config, rows)
     except ConfigError as error:
         raise TrainingError(f"split train of {version.root}: {error}") from error
+    _check_changes(config, epoch_steps(config, rows), steps)
     task = build_task(config.task, version.manifest)
     task.choose_monitor(settings.monitor)
     task.details()
@@ -57,6 +58,16 @@ def check_fold(config: Config) -> None:
         raise ConfigError(
             "dataset.split has folds, and this is for one model; set train.fold, as to 1, give dataset.split shares, or train a model for "
             "each fold by jobs/train.py or api.cross_validate"
+        )
+
+
+def _check_changes(config: Config, steps_of_epoch: int, steps: int) -> None:
+    """Raise ConfigError if no step follows the last of `train.changes` in a run of so many steps."""
+    last = config.train.changes[-1].after_epoch if config.train.changes else 0
+    if last and (step := last * steps_of_epoch) >= steps:
+        raise ConfigError(
+            f"train.changes has one after epoch {last}, which is step {step}, and train.max_steps is {steps}; raise it to more than that "
+            "step, or remove the change"
         )
 
 

@@ -2,7 +2,7 @@
 
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from tempfile import TemporaryDirectory
 from uuid import uuid4
@@ -15,6 +15,19 @@ def write_file(path: str | os.PathLike[str], content: bytes, *, mode: int = 0o66
     """Write a file, replacing an older one. `durable` syncs it, so that it survives a power failure."""
     with _draft(path, content, mode, durable) as draft:
         os.replace(draft, path)
+
+
+def write_file_by(path: str | os.PathLike[str], write: Callable[[str], object]) -> None:
+    """Have `write` write a file, replacing an older one: it is called with the path of the draft. The file survives a power failure."""
+    draft = f"{os.fspath(path)}.{uuid4().hex}"
+    try:
+        write(draft)
+        with open(draft, "rb") as stream:
+            os.fsync(stream.fileno())
+        os.replace(draft, path)
+    finally:
+        with suppress(FileNotFoundError):
+            os.unlink(draft)
 
 
 def create_file(path: str | os.PathLike[str], content: bytes, *, mode: int = 0o666) -> bool:

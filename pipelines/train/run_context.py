@@ -125,12 +125,15 @@ def train_order(config: Config) -> Order:
     return Order(train.shards, train.global_batch, train.seed, train.shuffle_window, train.remainder, train.shuffle)
 
 
+def epoch_steps(config: Config, rows: int) -> int:
+    """Steps of an epoch over a training split of `rows` rows. Raises ConfigError if there are none."""
+    return config.train.strategy.steps_per_epoch(config.train) or train_order(config).steps(rows)
+
+
 def total_steps(config: Config, rows: int) -> int:
     """Optimizer steps, or rounds of clients, of the whole run over a training split of `rows` rows. Raises ConfigError if there are
     none."""
-    train = config.train
-    per_epoch = train.strategy.steps_per_epoch(train) or train_order(config).steps(rows)
-    return min(train.epochs * per_epoch, train.max_steps or 2**63)
+    return min(config.train.epochs * epoch_steps(config, rows), config.train.max_steps or 2**63)
 
 
 def left_out_rows(config: Config, rows: int) -> int:

@@ -32,7 +32,7 @@ from pipelines.tuning.combination import best_trials, check_combination
 from pipelines.tuning.final_trainings import FINAL, FinalTrainings
 from pipelines.tuning.forks import fork_training
 from pipelines.tuning.placement import Answer, TrialTask, run_tasks, trains_in_process, trial_places
-from pipelines.tuning.population import comparison_epochs, create_population
+from pipelines.tuning.population import comparison_epochs, create_population, population_size
 from pipelines.tuning.proposals import proposer
 from pipelines.tuning.result_files import log_result, winner_remarks
 from pipelines.tuning.search import (
@@ -146,6 +146,8 @@ class SearchState:
         self.jobs: list[TrialJob] = []
         self._without_version: list[int] = []
         """Jobs, by number, whose dataset version ETL makes."""
+        self._repeated: list[int] = []
+        """Jobs, by number, with the parameters of an earlier one that has no result yet: both are one training."""
         self._scores: dict[int, TrialScore] = {}
         self._curves: dict[int, EpochCurve] = {}
         self._errors: dict[int, str] = {}
@@ -173,13 +175,14 @@ class SearchState:
             self._take_job(number, answer)
 
     def _next_job_task(self) -> TrialTask | NoJob:
-        """The next job that must be trained; those whose result is in MLflow are passed, and those whose dataset version is being made
-        come later."""
+        """The next job that must be trained; those whose result is in MLflow are passed. Those come later whose dataset version is being
+        made, or whose training is under way."""
         while True:
-            for number in [] if self.versions.is_making else list(self._without_version):
-                self._without_version.remove(number)
-                if task := self._task(number, self.jobs[number]):
-                    return task
+            for later in (self._repeated, [] if self.versions.is_making else self._without_version):
+                for number in list(later):
+                    later.remove(number)
+                    if task := self._task(number, self.jobs[number]):
+                        return task
             if self.jobs and time.monotonic() > self._deadline:
                 return DONE
             job = next_job(self.plan, self._propose, self.jobs, self._scores)
@@ -190,7 +193,10 @@ class SearchState:
                 return task
 
     def _task(self, number: int, job: TrialJob) -> TrialTask | None:
-        """The task of a job; None if its result is there already, if it can have none, or if its dataset version is being made."""
+        """The task of a job; None if its result is there already, if it can have none, or if it comes later."""
+        if any(index not in self._scores and earlier.params == job.params for index, earlier in enumerate(self.jobs[:number])):
+            self._repeated.append(number)
+            return None
         try:
             config = parse_trial(self._values, job.params)
             version = self.versions.find(config)
@@ -332,7 +338,7 @@ class SearchState:
 def _plan(config: Config, direction: Any) -> SearchPlan:
     settings, scheduler = config.tune, config.tune.scheduler
     return SearchPlan(
-        trials=settings.trials,
+        trials=population_size(settings) if scheduler.kind == "pbt" else settings.trials,
         rungs=_plan_rungs(config.train.epochs, scheduler),
         reduction=scheduler.reduction,
         parallel=settings.parallel,

@@ -6,6 +6,9 @@ their newest value of the metric, and so many of the worst are stopped. Each is 
 best: its config, with one entry more in `train.changes`. So a trial with its whole history is one config, which trains the same model
 from nothing. What a new trial changes follows from the search's seed and from its number.
 
+The first members are distinct, as new ones are: two equal ones would be one training. Where the space has fewer combinations than there
+are trials, the population is as small.
+
 Two things differ from the paper. The config as it stands, trial 1, is never stopped, so that the winner is not worse than it. And a member
 that has failed is replaced whatever the quantile.
 """
@@ -13,15 +16,15 @@ that has failed is replaced whatever the quantile.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from math import ceil, exp, inf, log
+from math import ceil, exp, inf, log, prod
 from random import Random
 from typing import Any
 
 from pipelines.config import Config
 from pipelines.config.train.changes import CHANGEABLE, CHANGES
 from pipelines.config.train.strategy import strategy_kinds_with
-from pipelines.config.tuning import Dimension
-from pipelines.tuning.proposals import round_parameter
+from pipelines.config.tuning import Dimension, Tune
+from pipelines.tuning.proposals import grid_values, round_parameter
 from pipelines.tuning.search import (
     DONE,
     WAIT,
@@ -41,6 +44,8 @@ FACTORS = (0.8, 1.25)
 _MOST_DRAWS = 16
 """Attempts at a change: a value may be at an end of its range, and another new trial may have it already. If all fail, as with a choice
 of two rates, there is one member less."""
+_MOST_PROPOSALS = 100
+"""Proposals for a first member, of which those that another one has are passed over. If all are, there is one member less."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +63,7 @@ class Population:
         if not all(index in results for index in range(len(jobs) - plan.parallel + 1)):
             return WAIT
         if not jobs or jobs[-1].rung == 0:
-            params = propose(len(jobs) + 1, ()) if len(jobs) < plan.trials else None
+            params = _first_params(plan, propose, jobs) if len(jobs) < plan.trials else None
             if params is not None:
                 return within_budget(plan, jobs, TrialJob(len(jobs) + 1, params, plan.rungs[0], 0))
         if not jobs:
@@ -152,6 +157,11 @@ def create_population(config: Config) -> Population:
     return Population(_changing_space(config), settings.quantile, settings.resample, config.tune.seed)
 
 
+def population_size(settings: Tune) -> int:
+    """The number of first members: as many as there are trials, or combinations of values in the space if these are fewer."""
+    return min(settings.trials, prod(len(grid_values(dimension)) or settings.trials for dimension in settings.space.values()))
+
+
 def comparison_epochs(epochs: int, interval_epochs: int) -> tuple[int, ...]:
     """The epochs after which members are compared, and those of the whole training last."""
     return (*range(interval_epochs, epochs, interval_epochs), epochs)
@@ -186,9 +196,24 @@ def population_faults(config: Config) -> Iterator[str]:
             "train.early_stopping is given, but tune.scheduler is pbt, whose members go on with other settings; set it to null, or "
             "tune.scheduler to asha"
         )
+    if train.max_steps is not None:
+        yield (
+            f"train.max_steps is {train.max_steps}, but tune.scheduler is pbt, which changes settings after whole epochs; set it to null, "
+            "or tune.scheduler to asha"
+        )
     if not train.strategy.takes_changes and not config.task.needs_own_strategy:
         kinds = " or ".join(strategy_kinds_with("takes_changes"))
         yield f"tune.scheduler is pbt, and strategy {train.strategy.kind} changes nothing during a training; set train.strategy to {kinds}"
+
+
+def _first_params(plan: SearchPlan, propose: Propose, jobs: Sequence[TrialJob]) -> Params | None:
+    """The parameters of one more first member, which none of `jobs` has; None if no proposal has others. A proposal has the number of the
+    member, or if others have it already, a number beyond those of all members."""
+    for draw in range(_MOST_PROPOSALS):
+        params = propose(len(jobs) + 1 + draw * plan.trials, ())
+        if params is None or all(params != job.params for job in jobs):
+            return params
+    return None
 
 
 def _changing_space(config: Config) -> dict[str, Dimension]:

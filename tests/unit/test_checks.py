@@ -161,6 +161,15 @@ def test_a_setting_that_no_step_of_the_run_uses_is_refused(tmp_path: Path) -> No
     )
 
 
+def test_a_change_after_the_last_step_is_refused(tmp_path: Path) -> None:
+    changes = [{"after_epoch": 1, "lr": 0.1}, {"after_epoch": 3, "lr": 0.2}]
+    settings: dict[str, Any] = {"rows": 640, "epochs": 5, "max_steps": 30, "changes": changes}  # of ten steps an epoch
+    with pytest.raises(ConfigError, match=r"after epoch 3, which is step 30, and train\.max_steps is 30; raise it to more than that step"):
+        check_training(config := training(tmp_path, **settings), open_dataset(config))
+    for remedy in ({"max_steps": 31}, {"max_steps": None}, {"changes": changes[:1]}):
+        check_training(config := training(tmp_path, **{**settings, **remedy}), open_dataset(config))
+
+
 def test_too_few_rows_end_a_training_before_it_starts(tmp_path: Path) -> None:
     config = training(tmp_path, rows=17, global_batch=512)
     with pytest.raises(TrainingError, match="17 rows do not fill one global batch of 512"):

@@ -17,7 +17,7 @@ from pipelines.config.train.changes import CHANGES, TrainChange, value_after
 from pipelines.config.tuning import Dimension, Tune
 from pipelines.errors import ConfigError
 from pipelines.tracking.search_files import TrialResult, lineage
-from pipelines.tuning.population import FACTORS, Population, comparison_epochs, create_population
+from pipelines.tuning.population import FACTORS, Population, comparison_epochs, create_population, population_size
 from pipelines.tuning.proposals import proposer
 from pipelines.tuning.search import DONE, WAIT, SearchPlan, TrialJob, TrialScore, best_trial, next_job, total_epochs
 from pipelines.tuning.search_result import SearchResult, describe_lineage, describe_params, fresh_seeds
@@ -299,6 +299,26 @@ def test_a_grid_may_be_the_population() -> None:
     assert [job.params["train.lr"] for job in rounds(jobs)[0]] == [0.1, 0.01, 0.001] and [len(part) for part in rounds(jobs)] == [3] * 4
 
 
+@pytest.mark.parametrize(("trials", "layers", "size"), [(12, 1, 2), (12, 6, 12), (8, 6, 8)])
+def test_first_members_are_distinct_and_as_many_as_the_space_has(trials: int, layers: int, size: int) -> None:
+    space: dict[str, Any] = {"train.lr": {"choice": [1e-3, 3e-3]}, "task.layers": {"choice": list(range(layers))}}
+    settings = Tune(space=space, trials=trials, scheduler="pbt")  # type: ignore[arg-type]
+    assert population_size(settings) == size
+    population = Population({"lr": settings.space["train.lr"]}, 0.25, 0.25, 0)
+    plan = replace(PLAN, trials=population_size(settings), population=population)
+    jobs, results = drive(plan, settings)
+    first = rounds(jobs)[0]
+    assert [job.trial for job in first] == list(range(1, size + 1)) and len({repr(job.params) for job in first}) == size
+    assert drive(plan, settings, order=3, slots=2) == (jobs, results) and best_trial(plan, jobs, results) is not None
+    proposed = [proposer(settings, plan)(number, ()) for number in range(1, size + 1)]
+    assert proposed != [job.params for job in first], "a proposal that another member has is passed over"
+
+
+def test_a_space_without_an_end_has_as_many_members_as_trials() -> None:
+    assert population_size(SETTINGS) == 8
+    assert population_size(Tune(space={"train.lr": {"log": [1e-3, 1e-2]}, "task.members": {"int": [1, 4]}}, trials=30)) == 30  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(("epochs", "interval", "expected"), [(8, 2, (2, 4, 6, 8)), (5, 2, (2, 4, 5)), (3, 1, (1, 2, 3)), (2, 9, (2,))])
 def test_members_are_compared_after_every_few_epochs(epochs: int, interval: int, expected: tuple[int, ...]) -> None:
     assert comparison_epochs(epochs, interval) == expected
@@ -323,6 +343,8 @@ RARE: dict[str, Any] = {"tune.scheduler": {"kind": "pbt", "interval_epochs": 9}}
         (CHANGED, "which decides changes itself; remove one of them", {"tune.scheduler": "asha"}),
         ({"train.early_stopping": 2}, "whose members go on with other settings; set it to null", {"train.early_stopping": None}),
         ({"train.early_stopping": 2}, "or tune.scheduler to asha", {"tune.scheduler": "asha"}),
+        ({"train.max_steps": 9}, "which changes settings after whole epochs; set it to null", {"train.max_steps": None}),
+        ({"train.max_steps": 9}, "or tune.scheduler to asha", {"tune.scheduler": "asha"}),
         ({"train.strategy": "local_sgd"}, "set train.strategy to ddp or exact or sharded", {"train.strategy": "exact"}),
     ],
 )  # fmt: skip

@@ -125,6 +125,7 @@ TRIED_ELSEWHERE: dict[str, tuple[str, str]] = {
     "lower train.grad_accum_steps": ("unit/test_federated.py", "lower train.grad_accum_steps"),
     "set train.epochs to more than train.step_epochs": ("unit/test_effects.py", '"train.epochs": 11'),
     "set train.epochs to early_stopping + 2 or more": ("unit/test_effects.py", '"train.epochs": 4 + 2'),
+    "after epoch {}, which is step {}, and train.max_steps is {}; raise it": ("unit/test_checks.py", '{"max_steps": 31}'),
     "so that no outer step would bring replicas together; lower it": ("unit/test_checks.py", '"inner_steps": 4'),
     "all of which would send whole gradients; lower it, or remove": ("unit/test_checks.py", '"start_step": 3'),
     "which names no series; take a column of single": ("integration/test_windows.py", "CAST(array(1) AS string) AS tags"),

@@ -3,6 +3,7 @@
 import json
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,15 +11,18 @@ from mlflow import MlflowClient
 from trainings import open_dataset, training
 
 from pipelines import tracking
-from pipelines.config import Config
+from pipelines.config import Config, parse
 from pipelines.config.tuning import Tune
 from pipelines.data.versions.versions import Version
 from pipelines.errors import ConfigError, TrackingError
+from pipelines.runtime.progress import Progress
 from pipelines.tracking import search_run
 from pipelines.tracking.parent_run import PARENT
 from pipelines.tracking.run_heartbeat import HEARTBEAT
 from pipelines.tracking.search_run import SearchRun, open_search, read_curve
-from pipelines.tuning.driver import choose_metric
+from pipelines.tuning.driver import SearchState, _plan, choose_metric
+from pipelines.tuning.placement import Answer, TrialTask
+from pipelines.tuning.search import DONE
 from pipelines.tuning.search_result import best_value
 
 
@@ -121,6 +125,31 @@ def test_trials_that_go_no_further_are_ended(config: Config) -> None:
     assert search.client.get_run(run_id).info.status == "SCHEDULED", "unless it has failed"
     search.end_trials(set())
     assert search.client.get_run(run_id).info.status == "KILLED"
+
+
+def test_of_equal_trials_one_is_trained_and_answers_the_others(config: Config) -> None:
+    """Although several trials begin at once, of which MLflow has none yet."""
+    space: Any = {"train.lr": {"choice": [1e-3, 3e-3]}}
+    config = config.model_copy(update={"tune": Tune(space=space, trials=8, parallel=4, scheduler="none", proposer="random")})  # type: ignore[arg-type]
+    version = open_dataset(config)
+    versions: Any = SimpleNamespace(open=lambda config: version, find=lambda config: version, is_making=False)
+    run: Any = SimpleNamespace(run_id="search")
+    search, under_way, trained = (
+        SearchState(config, versions, run, "auc", _plan(config, "max"), Progress()),
+        list[TrialTask](),
+        list[float](),
+    )
+    while (task := search._next_job_task()) is not DONE or under_way:
+        if isinstance(task, TrialTask):
+            under_way.append(task)
+            trained.append(task.config["train"]["lr"])
+            continue
+        task = under_way.pop()
+        begin(parse(task.config, "toy", recorded=True), version, [0.7, 0.8, 0.9], "FINISHED")
+        search.take(task.key, Answer())
+    assert sorted(trained) == [1e-3, 3e-3] and {job.trial for job in search.jobs} == set(range(1, 9))
+    assert search.winner().values == (0.7, 0.8, 0.9)
+    assert {search._trial_result(number).score for number in range(1, 9)} == {0.9}
 
 
 def test_trials_are_compared_by_a_metric_that_there_is(config: Config, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """`train.changes`: other values of the learning rate and weight decay from an epoch on; and forks, which go on from another run's epoch."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from pipelines.config.train.changes import TrainChange, changes_text
 from pipelines.errors import ConfigError, TrainingError
 from pipelines.runtime.weights import model_digest
 from pipelines.tasks.bind import build_task
+from pipelines.train.checkpoint import run_directory
 from pipelines.train.checkpoint.checkpoint_record import RECORD, DigestLog, read_digest_log
 from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.forks import copy_epoch, find_epoch, has_epoch
@@ -208,6 +210,29 @@ def test_a_copy_that_was_killed_begins_anew_or_is_done_again(home: Path, tmp_pat
     assert fit(WorkerContext(), home, tmp_path / "fork", settings).digest == expected
     copy_run(tmp_path / "source", tmp_path / "again", 2)
     assert fit(WorkerContext(), home, tmp_path / "again", settings).digest == expected
+
+
+@pytest.mark.parametrize("torn", [".metadata", RECORD])
+def test_a_copy_that_was_killed_within_a_file_leaves_none_of_it(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, torn: str
+) -> None:
+    settings = {"changes": [{"after_epoch": 2, "lr": 0.002}]}
+    fit(WorkerContext(), home, tmp_path / "source", {}, pause_epoch=2)
+
+    def copy_and_die(source: str, target: str, **filesystems: Any) -> None:
+        content = Path(source).read_bytes()
+        is_torn = Path(source).name == torn
+        Path(target).write_bytes(content[: len(content) // 2] if is_torn else content)
+        if is_torn:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patches, suppress(KeyboardInterrupt):  # a record is written as any small file is
+        patches.setattr(run_directory, "copy_files", copy_and_die)
+        copy_run(tmp_path / "source", tmp_path / "fork", 2)
+    files = [path for path in (tmp_path / "fork").rglob("*") if path.is_file()]
+    assert all(path.read_bytes() == (tmp_path / "source" / path.relative_to(tmp_path / "fork")).read_bytes() for path in files)
+    expected = fit(WorkerContext(), home, tmp_path / "whole", settings).digest
+    assert fit(WorkerContext(), home, tmp_path / "fork", settings).digest == expected
 
 
 def test_only_a_state_right_after_the_epoch_is_forked(home: Path, tmp_path: Path) -> None:

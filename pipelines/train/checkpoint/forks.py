@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pipelines.data.versions.storage import unseal_or_none
+from pipelines.errors import TrainingError
 from pipelines.train.checkpoint.checkpoint_record import FORMAT, RECORD, copy_digest_log
 from pipelines.train.checkpoint.run_directory import RunDirectory
 
@@ -40,7 +41,10 @@ def copy_epoch(source: RunDirectory, target: RunDirectory, name: str, before_las
     copy_digest_log(source, target, step)
     before_last(step)
     for checkpoint in dict.fromkeys((best, name)):
-        source.copy(f"{checkpoint}/{RECORD}", target)
+        content = source.get(f"{checkpoint}/{RECORD}")
+        if content is None:
+            raise TrainingError(f"{source.path}/{checkpoint}/{RECORD} is gone")
+        target.put(f"{checkpoint}/{RECORD}", content)
 
 
 def _records(directory: RunDirectory) -> dict[str, dict[str, Any]]:

@@ -22,7 +22,6 @@ The directory is <train.storage>/<name>-<run id>. The MLflow run has it as a tag
 """
 
 import logging
-import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -120,15 +119,18 @@ class RunDirectory:
         return None if content is None else unseal_or_none(content)
 
     def copy(self, name: str, target: "RunDirectory") -> None:
-        """Copy a file, which may be large, to the same place in another directory, and sync it on a local disk."""
+        """Copy a file, which may be large, to the same place in another directory, atomically, and sync it on a local disk."""
         path, target_path = f"{self.path}/{name}", f"{target.path}/{name}"
+
+        def copy_to(copy_path: str) -> None:
+            copy_files(path, copy_path, source_filesystem=self.filesystem, destination_filesystem=target.filesystem)
 
         def write() -> None:
             target.filesystem.create_dir(target_path.rpartition("/")[0], recursive=True)
-            copy_files(path, target_path, source_filesystem=self.filesystem, destination_filesystem=target.filesystem)
             if target.is_local:
-                with open(target_path, "rb") as file:
-                    os.fsync(file.fileno())
+                atomic.write_file_by(target_path, copy_to)
+            else:
+                copy_to(target_path)
 
         with _name_path_in_errors(path):
             if self._kind(name) == FileType.NotFound:  # which no retry brings back
