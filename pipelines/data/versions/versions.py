@@ -229,7 +229,11 @@ def include_passthrough(version: Version, names: tuple[str, ...]) -> Version:
 
 def leave_out_features(version: Version, names: Collection[str]) -> Version:
     """The version with features of these names as carried columns, which neither batches nor a served row have."""
-    return _replace_roles(version, names, "feature", "carried")
+    left = _replace_roles(version, names, "feature", "carried")
+    if left is version or left.manifest.served_query is None:
+        return left
+    read = {column for fitted in left.manifest.encoders.values() if fitted.column.role == "feature" for column in fitted.inputs}
+    return replace(left, manifest=left.manifest.model_copy(update={"served_query": left.manifest.served_query.select(read)}))
 
 
 def _replace_roles(version: Version, names: Collection[str], old: Role, new: Role) -> Version:
