@@ -12,11 +12,12 @@ from waiting import wait_until
 
 from pipelines.config import Config, parse
 from pipelines.data.versions.folds import open_fold
-from pipelines.data.versions.manifest import SourceSummary
+from pipelines.data.versions.manifest import Erasure, SourceSummary
 from pipelines.data.versions.versions import Version, confirm, versions
 from pipelines.errors import ConfigError, DatasetError
 from pipelines.tuning import etl_process, trial_versions
 from pipelines.tuning.etl_process import EtlProcess
+from pipelines.tuning.space import check_search
 from pipelines.tuning.trial_versions import TrialVersions
 
 
@@ -30,7 +31,7 @@ def pipeline(folder: Path, encoder: str = "standardize", **task: Any) -> Config:
     return parse(values, "toy")
 
 
-def write(config: Config, rows: int = 8, raw: str = "as it was") -> Version:
+def write(config: Config, rows: int = 8, raw: str = "as it was", **fields: Any) -> Version:
     """A version that ETL would make of the config, from raw files with these contents."""
     values = np.full(rows, float(len(config.dataset.features["x"].encoder)), "float32")
     part = {"x": values, "y": values, "label": np.arange(rows).astype("uint8") % 2}
@@ -38,7 +39,7 @@ def write(config: Config, rows: int = 8, raw: str = "as it was") -> Version:
     splits = {"train": [part], "validation": [part]}
     folder = Path(config.dataset.path)
     draft = folder.with_name("draft")
-    version = write_version(draft, splits, cardinality={"label": 2}, identity=config.data_identity, sources=sources)
+    version = write_version(draft, splits, cardinality={"label": 2}, identity=config.data_identity, sources=sources, **fields)
     folder.mkdir(exist_ok=True)
     root = Path(version.root).rename(folder / version.digest[:12])
     confirm(version.filesystem, str(root))
@@ -146,6 +147,29 @@ def test_a_version_of_other_raw_files_is_not_taken(tmp_path: Path, etl: type[Fak
     new = write(pipeline(tmp_path), rows=9, raw="changed since")
     with pytest.raises(ConfigError, match="has 8 rows in split train"):
         TrialVersions(config, new).find(other)
+
+
+ERASED = Erasure(certificate="one", digest_before="0" * 64, attempt_before="earlier", rows={"train": 1})
+
+
+@pytest.mark.parametrize("is_of_parent", [False, True])
+def test_features_are_not_searched_where_rows_were_erased(tmp_path: Path, is_of_parent: bool) -> None:
+    def search(space: dict[str, Any]) -> Config:
+        values = pipeline(tmp_path).model_dump(mode="json", by_alias=True, exclude_unset=True)
+        return parse({**values, "tune": {"space": space}}, "toy")
+
+    features, plain = {"dataset.features.x": {"choice": ["standardize", "minmax"]}}, {"task.hidden": {"choice": [[8], [16]]}}
+    config = search(features)
+    check_search(config)
+    erased = write(config, erasures=(ERASED,))
+    if is_of_parent:
+        write(config, rows=10, raw="and more", parent=Path(erased.root).name)
+    fault = r"tune\.space: dataset\.features\.x needs further .* rows that were erased from version \S* would come back; remove it, or"
+    with pytest.raises(ConfigError, match=fault):
+        check_search(config)
+    check_search(search(plain))
+    write(config, rows=7, raw="without the rows")
+    check_search(config)
 
 
 def test_a_process_that_dies_says_what_it_wrote_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -130,6 +130,15 @@ def open_named_version(path: str, name: str) -> Version:
     return read_version(filesystem, f"{folder}/{name}", manifest)
 
 
+def lineage(version: Version) -> Iterator[Manifest]:
+    """The manifest of the version, of the one that it adds rows to, and so on, as far as these are still there."""
+    manifest: Manifest | None = version.manifest
+    while manifest:
+        yield manifest
+        folder = version.root.rpartition("/")[0]
+        manifest = read_manifest(version.filesystem, f"{folder}/{manifest.parent}") if manifest.parent else None
+
+
 def find_by_digest(path: str, digest: str) -> Version | None:
     """The version in a dataset's folder whose content has this digest; None if there is none."""
     filesystem, _ = storage.locate(path)
