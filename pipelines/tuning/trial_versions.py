@@ -9,6 +9,7 @@ import json
 import logging
 from typing import Any, Self
 
+from pipelines import errors
 from pipelines.config import Config
 from pipelines.data.versions.erasures import dataset_lock
 from pipelines.data.versions.folds import select_fold
@@ -39,12 +40,13 @@ class TrialVersions:
     @property
     def is_making(self) -> bool:
         """Whether an ETL is under way, without which no version comes that is not there."""
-        return self._making is not None and self._making[1].error() is None
+        return self._making is not None and self._making[1].answer() is None
 
     def find(self, config: Config) -> Version | None:
         """The version of a trial, without features that its `task.use` leaves out; None while ETL makes it, or another one first.
 
-        Raises ConfigError if it cannot be made, or has other rows than that of the search, and DatasetError if raw files have changed."""
+        Raises ConfigError if it cannot be made, or has other rows than that of the search, DatasetError if raw files have changed, and the
+        error of an ETL that another one may not have."""
         key = _key(config)
         if key in self._errors:
             raise ConfigError(self._errors[key])
@@ -87,14 +89,22 @@ class TrialVersions:
             self._making = key, EtlProcess(config.model_dump(mode="json", by_alias=True))
 
     def _end_etl(self, key: str) -> bool:
-        """Whether ETL has just made this version. Raises ConfigError, now and for later trials, if it could not."""
-        if self._making is None or self._making[0] != key or (error := self._making[1].error()) is None:
+        """Whether ETL has just made this version. Raises ConfigError, now and for later trials, if no ETL could make it, and the error of
+        one that could not at the moment."""
+        if self._making is None or self._making[0] != key or (answer := self._making[1].answer()) is None:
             return False
         self._making[1].end()
         self._making = None
-        if error:
-            self._errors[key] = f"ETL could not make its dataset version: {error}"
+        for warning in answer.warnings:
+            log.warning("ETL of a trial: %s", warning)
+        if answer.is_of_trial:
+            self._errors[key] = f"ETL could not make its dataset version: {answer.error}"
             raise ConfigError(self._errors[key])
+        if answer.error:
+            # As the worst of trials, it would change all that are proposed after it.
+            raise getattr(errors, answer.kind, DatasetError)(
+                f"ETL could not make a dataset version: {answer.error}; mend that, and run the same command again, which goes on"
+            )
         return True
 
     def _stay_newest(self, config: Config, version: Version) -> None:

@@ -1,7 +1,10 @@
 """The dataset versions of trials with other features: found, made once, or refused where scores could not be compared. No Ray, no Spark."""
 
+import json
+import logging
 import sys
 from collections.abc import Iterator
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +17,9 @@ from pipelines.config import Config, parse
 from pipelines.data.versions.folds import open_fold
 from pipelines.data.versions.manifest import Erasure, SourceSummary
 from pipelines.data.versions.versions import Version, confirm, versions
-from pipelines.errors import ConfigError, DatasetError
+from pipelines.errors import ConfigError, DatasetError, LockstepError, SourceError, TrackingError
 from pipelines.tuning import etl_process, trial_versions
-from pipelines.tuning.etl_process import EtlProcess
+from pipelines.tuning.etl_process import EtlAnswer, EtlProcess
 from pipelines.tuning.space import check_search
 from pipelines.tuning.trial_versions import TrialVersions
 
@@ -50,12 +53,12 @@ class FakeEtl:
     """An ETL that goes on until a test says what has come of it."""
 
     begun: list[dict[str, Any]]
-    outcome: str | None
+    outcome: EtlAnswer | None
 
     def __init__(self, config: dict[str, Any]) -> None:
         self.begun.append(config)
 
-    def error(self) -> str | None:
+    def answer(self) -> EtlAnswer | None:
         return self.outcome
 
     def end(self) -> None:
@@ -87,7 +90,7 @@ def test_etl_makes_a_version_once_and_that_of_the_search_stays_the_newest(tmp_pa
         assert trials.find(other) is None and trials.find(other) is None, "it is under way"
         assert trials.find(third) is None and len(etl.begun) == 1, "one at a time"
         other_version = write(other)
-        etl.outcome = ""
+        etl.outcome = EtlAnswer()
         assert trials.open(other).digest == other_version.digest and trials.open(other) is trials.open(other)
         assert versions(config.dataset.path)[0][0] == own_version.root
         assert trials.find(third) is None and [values["dataset"]["features"]["x"]["encoder"] for values in etl.begun] == [
@@ -108,11 +111,74 @@ def test_an_etl_that_fails_is_tried_once(tmp_path: Path, etl: type[FakeEtl]) -> 
     config, other = pipeline(tmp_path), pipeline(tmp_path, "minmax")
     trials = TrialVersions(config, write(config))
     assert trials.find(other) is None
-    etl.outcome = "column x holds texts"
+    etl.outcome = EtlAnswer("column x holds texts", "SourceError")
     for _ in range(2):
         with pytest.raises(ConfigError, match=r"ETL could not make its dataset version: column x holds texts"):
             trials.find(other)
     assert len(etl.begun) == 1 and trials.find(config) is not None
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        (EtlAnswer("MLflow is away", "TrackingError"), TrackingError),
+        (EtlAnswer("data is in use by a job that removes files", "DatasetError"), DatasetError),
+        (EtlAnswer("its process ended with exit code -9, and last wrote: nothing"), DatasetError),
+    ],
+    ids=["mlflow", "lock", "memory"],
+)
+def test_an_error_that_another_etl_may_not_have_ends_the_search(
+    tmp_path: Path, etl: type[FakeEtl], answer: EtlAnswer, expected: type[LockstepError]
+) -> None:
+    """A failed trial would count as the worst, and change all that are proposed after it."""
+    config, other = pipeline(tmp_path), pipeline(tmp_path, "minmax")
+    trials = TrialVersions(config, write(config))
+    assert trials.find(other) is None
+    etl.outcome = answer
+    with pytest.raises(expected, match=r"mend that, and run the same command again, which goes on") as error:
+        trials.find(other)
+    assert answer.error in str(error.value) and type(error.value) is expected
+    etl.outcome = None
+    assert trials.find(other) is None and len(etl.begun) == 2, "the same command has it made"
+    write(other)
+    etl.outcome = EtlAnswer()
+    trials.open(other)
+
+
+def test_warnings_of_an_etl_are_logged(tmp_path: Path, etl: type[FakeEtl], caplog: pytest.LogCaptureFixture) -> None:
+    config, other = pipeline(tmp_path), pipeline(tmp_path, "minmax")
+    trials = TrialVersions(config, write(config))
+    trials.find(other)
+    write(other)
+    etl.outcome = EtlAnswer(warnings=["a split is far from its share"])
+    trials.open(other)
+    assert caplog.messages == ["ETL of a trial: a split is far from its share"]
+
+
+def answer_of_main(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], make_version: Any) -> EtlAnswer:
+    monkeypatch.setattr(etl_process, "make_version", make_version)
+    monkeypatch.setattr(etl_process.sys, "path", [*sys.path])
+    monkeypatch.setattr(etl_process.sys, "stdin", StringIO("{}"))
+    logger = logging.getLogger("pipelines")
+    handlers = [*logger.handlers]
+    try:
+        etl_process.main()
+    finally:
+        logger.handlers[:] = handlers
+    return EtlAnswer(**json.loads(capsys.readouterr().out))
+
+
+@pytest.mark.parametrize("kind", [SourceError, TrackingError])
+def test_an_etl_answers_with_the_class_of_its_error_and_its_warnings(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], kind: type[LockstepError]
+) -> None:
+    def fail(_: Any) -> None:
+        logging.getLogger("pipelines.etl.run").warning("of %d rows", 3)
+        raise kind("no such rows")
+
+    answer = answer_of_main(monkeypatch, capsys, fail)
+    assert answer == EtlAnswer("no such rows", kind.__name__, ["of 3 rows"]) and answer.is_of_trial == (kind is SourceError)
+    assert answer_of_main(monkeypatch, capsys, lambda _: None) == EtlAnswer("", "", [])
 
 
 def test_a_version_with_other_rows_is_refused(tmp_path: Path, etl: type[FakeEtl]) -> None:
@@ -139,7 +205,7 @@ def test_a_version_of_other_raw_files_is_not_taken(tmp_path: Path, etl: type[Fak
     write(other, raw="changed since")
     trials = TrialVersions(config, old)
     assert trials.find(other) is None and len(etl.begun) == 1
-    etl.outcome = ""
+    etl.outcome = EtlAnswer()
     with pytest.raises(
         DatasetError, match=r"raw files have changed since .* run jobs/etl.py with the config of the search, and search again"
     ):
@@ -178,8 +244,8 @@ def test_a_process_that_dies_says_what_it_wrote_last(tmp_path: Path, monkeypatch
     python.chmod(0o755)
     monkeypatch.setattr(etl_process.sys, "executable", str(python))
     process = EtlProcess({"name": "toy"})
-    wait_until(lambda: process.error() is not None, "its end", 60)
-    assert process.error() == "its process ended with exit code 3, and last wrote: no Java"
+    wait_until(lambda: process.answer() is not None, "its end", 60)
+    assert process.answer() == EtlAnswer("its process ended with exit code 3, and last wrote: no Java")
     process.end()
 
 
@@ -190,6 +256,6 @@ def test_an_etl_under_way_ends_with_the_search(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setattr(etl_process.sys, "executable", str(python))
     process = EtlProcess({"name": "toy"})
     wait_until((tmp_path / "read").exists, "its start", 60)
-    assert process.error() is None
+    assert process.answer() is None
     process.end()
     assert process._process.returncode is not None
