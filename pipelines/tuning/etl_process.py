@@ -10,12 +10,15 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pipelines
+
+if TYPE_CHECKING:
+    from pipelines.data.versions.manifest import Manifest
 
 _END_SECONDS = 30.0
 """For an ETL that is asked to end, which removes what it has written."""
@@ -41,7 +44,7 @@ class EtlAnswer(NamedTuple):
 
 
 class EtlProcess:
-    """An ETL in another process. A kill of this one leaves it: it commits its version, which the next search finds."""
+    """An ETL in another process. A kill of this one leaves it: it commits its version, which the next search finds, not as the newest."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         """`config` are the plain values of a config with absolute paths."""
@@ -125,4 +128,18 @@ def make_version(values: Mapping[str, Any]) -> None:
 
         config = parse(dict(values), str(values["name"]), recorded=True)
         check_before_etl(config)
-        run(config, profile_files)
+        make_aside(config.dataset.path, lambda: run(config, profile_files))
+
+
+def make_aside(path: str, make: Callable[[], "Manifest"]) -> None:
+    """Make a version that does not become the newest of the dataset's folder, which other jobs compare with: the one before stays it."""
+    from pipelines.data.versions import storage  # noqa: PLC0415, while Spark starts, as the others
+    from pipelines.data.versions.erasures import dataset_lock  # noqa: PLC0415
+    from pipelines.data.versions.versions import confirm, versions  # noqa: PLC0415
+
+    with dataset_lock(path):
+        newest = versions(path)[:1]
+        made = make()
+        # Another job may have made or confirmed a version meanwhile, which stays the newest too.
+        if newest and newest[0][1].digest != made.digest == versions(path)[0][1].digest:
+            confirm(storage.locate(path)[0], newest[0][0])

@@ -1,8 +1,8 @@
 """The dataset versions of the trials of a search: its own, and those whose features are encoded otherwise.
 
 ETL makes a version when the first trial that needs it is proposed, one at a time, in another process, while other trials train. It is an
-ordinary version in the dataset's folder, which whoever has made it before answers, and later searches find. All versions have the rows of
-the search's own, from the same raw files: else trials could not be compared.
+ordinary version in the dataset's folder, which later searches find, but it does not become the newest, which other jobs compare with. All
+versions have the rows of the search's own, from the same raw files: else trials could not be compared.
 """
 
 import json
@@ -11,9 +11,8 @@ from typing import Any, Self
 
 from pipelines import errors
 from pipelines.config import Config
-from pipelines.data.versions.erasures import dataset_lock
 from pipelines.data.versions.folds import select_fold
-from pipelines.data.versions.versions import Version, confirm, find_by_sources, leave_out_features, versions
+from pipelines.data.versions.versions import Version, find_by_sources, leave_out_features
 from pipelines.errors import ConfigError, DatasetError
 from pipelines.tuning.etl_process import EtlProcess
 
@@ -75,7 +74,6 @@ class TrialVersions:
         if version is None:
             self._begin_etl(key, config)
             return None
-        self._stay_newest(config, version)
         if config.train.fold is not None:
             version = select_fold(version, config.train.fold)
         self._check_rows(key, version)
@@ -106,12 +104,6 @@ class TrialVersions:
                 f"ETL could not make a dataset version: {answer.error}; mend that, and run the same command again, which goes on"
             )
         return True
-
-    def _stay_newest(self, config: Config, version: Version) -> None:
-        """Have the search's own version be the newest again, which other jobs compare with, also if a command was killed before it was."""
-        if versions(config.dataset.path)[0][0] == version.root:
-            with dataset_lock(config.dataset.path):
-                confirm(self._search_version.filesystem, self._search_version.root)
 
     def _check_rows(self, key: str, version: Version) -> None:
         """Raise ConfigError, now and for later trials, unless the version has as many rows in each split as the search's own: the split of

@@ -15,7 +15,7 @@ from waiting import wait_until
 
 from pipelines.config import Config, parse
 from pipelines.data.versions.folds import open_fold
-from pipelines.data.versions.manifest import Erasure, SourceSummary
+from pipelines.data.versions.manifest import Erasure, Manifest, SourceSummary
 from pipelines.data.versions.versions import Version, confirm, versions
 from pipelines.errors import ConfigError, DatasetError, LockstepError, SourceError, TrackingError
 from pipelines.tuning import etl_process, trial_versions
@@ -83,7 +83,7 @@ def test_a_trial_without_other_encoders_has_the_version_of_the_search(tmp_path: 
     assert not etl.begun
 
 
-def test_etl_makes_a_version_once_and_that_of_the_search_stays_the_newest(tmp_path: Path, etl: type[FakeEtl]) -> None:
+def test_etl_makes_a_version_once(tmp_path: Path, etl: type[FakeEtl]) -> None:
     config, other, third = (pipeline(tmp_path, encoder) for encoder in ("standardize", "minmax", "robust"))
     own_version = write(config)
     with TrialVersions(config, own_version) as trials:
@@ -92,19 +92,36 @@ def test_etl_makes_a_version_once_and_that_of_the_search_stays_the_newest(tmp_pa
         other_version = write(other)
         etl.outcome = EtlAnswer()
         assert trials.open(other).digest == other_version.digest and trials.open(other) is trials.open(other)
-        assert versions(config.dataset.path)[0][0] == own_version.root
         assert trials.find(third) is None and [values["dataset"]["features"]["x"]["encoder"] for values in etl.begun] == [
             "minmax",
             "robust",
         ]
 
 
-def test_a_version_of_a_killed_command_is_found_and_does_not_stay_the_newest(tmp_path: Path, etl: type[FakeEtl]) -> None:
+def test_a_search_that_only_finds_a_version_leaves_the_newest_as_it_is(tmp_path: Path, etl: type[FakeEtl]) -> None:
     config, other = pipeline(tmp_path), pipeline(tmp_path, "minmax")
     own_version, other_version = write(config), write(other)
-    assert versions(config.dataset.path)[0][0] == other_version.root
+    assert versions(config.dataset.path)[0][0] == other_version.root, "as its user wanted"
     assert TrialVersions(config, own_version).open(other).digest == other_version.digest and not etl.begun
-    assert versions(config.dataset.path)[0][0] == own_version.root
+    assert versions(config.dataset.path)[0][0] == other_version.root
+
+
+def test_a_version_that_the_process_of_a_search_makes_does_not_become_the_newest(tmp_path: Path) -> None:
+    own_version, other, third = write(pipeline(tmp_path)), pipeline(tmp_path, "minmax"), pipeline(tmp_path, "robust")
+    path = other.dataset.path
+    etl_process.make_aside(path, lambda: write(other).manifest)
+    assert versions(path)[0][0] == own_version.root and len(versions(path)) == 2
+
+    def make_while_others_do() -> Manifest:
+        made = write(third, rows=9).manifest
+        write(pipeline(tmp_path, "normal_quantile"))
+        return made
+
+    etl_process.make_aside(path, make_while_others_do)
+    assert versions(path)[0][1].identity == pipeline(tmp_path, "normal_quantile").data_identity, "whoever made it has it as the newest"
+    empty = pipeline(tmp_path / "empty")
+    (tmp_path / "empty").mkdir()
+    etl_process.make_aside(empty.dataset.path, lambda: write(empty).manifest)
 
 
 def test_an_etl_that_fails_is_tried_once(tmp_path: Path, etl: type[FakeEtl]) -> None:
