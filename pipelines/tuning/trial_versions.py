@@ -11,8 +11,8 @@ from typing import Any, Self
 
 from pipelines import errors
 from pipelines.config import Config
-from pipelines.data.versions.folds import select_fold
-from pipelines.data.versions.versions import Version, find_by_sources, leave_out_features
+from pipelines.data.versions.folds import select_fold, training_version
+from pipelines.data.versions.versions import Version, find_by_sources
 from pipelines.errors import ConfigError, DatasetError
 from pipelines.tuning.etl_process import EtlProcess
 
@@ -54,7 +54,7 @@ class TrialVersions:
             if version is None:
                 return None
             self._versions[key] = version
-        return leave_out_features(self._versions[key], config.task.left_out)
+        return training_version(config, self._versions[key])
 
     def open(self, config: Config) -> Version:
         """The version of a trial that has been found before. Raises as `find` does."""

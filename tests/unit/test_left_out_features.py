@@ -10,14 +10,17 @@ import pytest
 from trainings import FEATURES, training
 
 from pipelines import api
-from pipelines.config import Config
+from pipelines.config import Config, parse
 from pipelines.data.versions.folds import open_fold, open_splits
-from pipelines.data.versions.manifest import ServedQuery
+from pipelines.data.versions.manifest import Folds, ServedQuery
 from pipelines.data.versions.schema import schema_to_text
 from pipelines.data.versions.versions import Version, leave_out_features
 from pipelines.diff.table_input import query_columns
 from pipelines.errors import ConfigError
+from pipelines.launch import cross_validation, training_run
 from pipelines.launch.checks import check_training
+from pipelines.launch.cross_validation import train_folds
+from pipelines.planner import at_hand
 from pipelines.serving.model.logged_model import drop_passthrough_columns
 from pipelines.serving.model.predictor import Predictor
 from pipelines.serving.model.scoring import input_example, model_signature
@@ -116,3 +119,56 @@ def test_columns_of_a_pattern_are_known_with_the_version(tmp_path: Path) -> None
     with pytest.raises(ConfigError, match=r"task\.use leaves out each feature of .*; use one of x0, x1"):
         check_training(all_of_them, version)
     check_training(config, version)
+
+
+def test_every_door_to_a_training_opens_the_version_without_what_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = with_layout(using(tmp_path, x0=False))
+    read: list[Version] = []
+
+    def note(_: Config, version: Version) -> None:
+        read.append(version)
+        raise StopIteration
+
+    monkeypatch.setattr(at_hand, "choose_layout", note)
+    for version in (None, open_splits(config)):
+        with pytest.raises(StopIteration):
+            api.train(config, version)
+    monkeypatch.setattr(training_run, "check_training", note)
+    with pytest.raises(StopIteration):
+        training_run.train(config, open_splits(config))
+    assert [[column.name for column in version.columns if column.role == "feature"] for version in read] == [OTHERS] * 3
+
+
+def with_layout(config: Config) -> Config:
+    values = config.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    values["train"]["parallel"] = "auto"
+    return parse(values, "toy")
+
+
+def test_a_cross_validation_checks_and_plans_without_what_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = using(tmp_path, x0=False)
+    features: list[list[str]] = []
+
+    def note(config: Config, version: Version) -> None:
+        assert version.manifest.folds is not None and config.train.fold == version.manifest.folds.selected == 2
+        features.append([column.name for column in version.columns if column.role == "feature"])
+        raise StopIteration
+
+    version, folds = open_splits(config), Folds(rows={"fold": (3, 1)})
+    version = replace(version, manifest=version.manifest.model_copy(update={"folds": folds}))
+
+    def select(version: Version, fold: int) -> Version:
+        selected = folds.model_copy(update={"selected": fold})
+        return replace(version, manifest=version.manifest.model_copy(update={"folds": selected}))
+
+    monkeypatch.setattr("pipelines.data.versions.folds.select_fold", select)
+    for module, name, door in (
+        (at_hand, "choose_layout", at_hand.choose_layout_of_folds),
+        (cross_validation, "check_training", train_folds),
+    ):
+        monkeypatch.setattr(module, "open_version", lambda *_: version)
+        monkeypatch.setattr(module, "smallest_training", lambda _: 2)
+        monkeypatch.setattr(module, name, note)
+        with pytest.raises(StopIteration):
+            door(config)
+    assert features == [OTHERS] * 2
