@@ -173,10 +173,10 @@ def prepare(config: configs.Config, parent: str = "") -> Manifest:
 def train(config: configs.Config, version: Version | None = None) -> Result:
     """Train the model on that version, or resume an interrupted run, and log the model in MLflow. `version` is in place of the one that
     the config describes, such as one of `from_parquet`."""
-    from pipelines.data.versions.folds import open_fold
+    from pipelines.data.versions.folds import open_fold, training_version
     from pipelines.launch.cluster import cluster
 
-    version, plan = version or open_fold(config), None
+    version, plan = training_version(config, version) if version else open_fold(config), None
     if config.train.parallel.kind == "auto":
         from pipelines.planner.at_hand import choose_layout
 

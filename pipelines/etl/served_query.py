@@ -26,7 +26,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField
 
 from pipelines.config import Config
-from pipelines.data.rowwise.engine import Evaluator, quote_identifier
+from pipelines.data.rowwise.engine import Evaluator
 from pipelines.data.rowwise.translate import (
     Expression,
     Rowwise,
@@ -40,7 +40,7 @@ from pipelines.data.rowwise.translate import (
     to_duckdb_sql,
 )
 from pipelines.data.sources.source_errors import fails_any_stage
-from pipelines.data.versions.manifest import ServedQuery
+from pipelines.data.versions.manifest import ServedQuery, quote_identifier
 from pipelines.data.versions.schema import schema_to_text
 from pipelines.etl.splits.split_assignment import exact_column, raw_schema
 from pipelines.runtime.compat.spark import context_is_stopped

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pipelines import tracking
 from pipelines.config import Config
-from pipelines.data.versions.folds import fold_config, select_fold, smallest_training
+from pipelines.data.versions.folds import fold_config, smallest_training, training_version
 from pipelines.data.versions.versions import open_version
 from pipelines.launch.checks import check_training
 from pipelines.launch.cluster import cluster, job_tags
@@ -47,7 +47,8 @@ def train_folds(config: Config) -> CrossValidation:
     folds = version.manifest.folds
     assert folds is not None, "the config has folds, which is part of the identity of a version"
     smallest = smallest_training(folds)
-    check_training(fold_config(config, smallest), select_fold(version, smallest))
+    config_of_smallest = fold_config(config, smallest)
+    check_training(config_of_smallest, training_version(config_of_smallest, version))
     progress = TrainingProgress()
     with cluster(config.train) as output, tracking.tracked_run(lambda: open_cross_validation(config, version, job_tags())) as run:
         progress.say(f"run {run.run_id} {'resumes' if run.is_resumed else 'starts'}: {folds.trainings} trainings, one for each fold")
@@ -57,7 +58,7 @@ def train_folds(config: Config) -> CrossValidation:
             state = f" is finished: run {runs[fold]}" if is_finished else ""
             progress.say(f"fold {fold} of {folds.trainings}{state}", "fold", fold=fold, folds=folds.trainings, finished=is_finished)
             if not is_finished:
-                runs[fold] = train(fold_config(config, fold), select_fold(version, fold), run.run_id, output).run_id
+                runs[fold] = train(fold_config(config, fold), version, run.run_id, output).run_id
         metrics = {fold: run.final_metrics(run_id) for fold, run_id in sorted(runs.items())}
         results = CrossValidation(run.run_id, summarize_metrics(metrics), dict(sorted(runs.items())), metrics)
         lines = [line for split in ("test", "validation") if (line := metrics_line(metrics, split, len(folds.rows)))]

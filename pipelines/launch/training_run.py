@@ -13,8 +13,8 @@ from pipelines import tracking
 from pipelines.config import Config
 from pipelines.config.messages.words import show_count
 from pipelines.config.train.base import Profile
-from pipelines.data.versions.folds import open_fold
-from pipelines.data.versions.versions import Version, leave_out_features
+from pipelines.data.versions.folds import open_fold, training_version
+from pipelines.data.versions.versions import Version
 from pipelines.errors import LockstepError, NonFiniteError, TrackingError, TrainingError
 from pipelines.launch.checks import check_training
 from pipelines.launch.cluster import RayOutput, cluster, job_tags, uses_gpus, warn_of_missing_cpus
@@ -98,7 +98,7 @@ def train(
     Resumes an interrupted run of the same model and dataset. When a signal interrupts it, the run becomes KILLED, can be
     resumed, and SystemExit is raised with 128 + the signal's number. Also raises DatasetError, TrainingError, TrackingError.
     """
-    version = leave_out_features(version or open_fold(config), config.task.left_out)
+    version = training_version(config, version) if version else open_fold(config)
     config = fill_in_origins(config, version)
     check_training(config, version)
     initial = None if has_initial_weights(config, version) else initial_weights(config, version)
@@ -142,7 +142,7 @@ def train_until(config: Config, version: Version, epoch: int, trial: TrialPlace)
     meanwhile, and KILLED if the training was interrupted before that epoch. The process must be in a Ray. Raises what `train` does, except
     for an interrupt.
     """
-    version = leave_out_features(version, config.task.left_out)
+    version = training_version(config, version)
     check_training(config, version)
     config = fill_in_origins(config, version)
     initial = None if has_initial_weights(config, version) else initial_weights(config, version)

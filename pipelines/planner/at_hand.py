@@ -13,7 +13,7 @@ import torch
 
 from pipelines.config import Config, home
 from pipelines.config.train.train import Train
-from pipelines.data.versions.folds import fold_config, select_fold, smallest_training
+from pipelines.data.versions.folds import fold_config, smallest_training, training_version
 from pipelines.data.versions.versions import Version, open_version
 from pipelines.errors import ConfigError
 from pipelines.launch.cluster import cluster
@@ -64,7 +64,8 @@ def choose_layout_of_folds(config: Config) -> Config:
     folds = version.manifest.folds
     assert folds is not None, "the config has folds, which is part of the identity of a version"
     fold = smallest_training(folds)
-    chosen = choose_layout(fold_config(config, fold), select_fold(version, fold)).config
+    config = fold_config(config, fold)
+    chosen = choose_layout(config, training_version(config, version)).config
     return fold_config(chosen, None)
 
 

@@ -1,7 +1,7 @@
 """The page of a search of settings: its winner beside the config, the settings of all trials, their curves, and what was saved."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pipelines.config.train.changes import CHANGES, changes_text
@@ -11,7 +11,7 @@ from pipelines.report.figures.canvas import UndefinedError
 from pipelines.report.figures.searches import importance_bars, parallel_coordinates, trial_curves
 from pipelines.report.fold_metrics import describe_mean
 from pipelines.report.rendering import Best, Code, Facts, Figure, Note, PageTable, Picture, percentage, readable, render
-from pipelines.tracking.history import History, history
+from pipelines.tracking.history import History, history, run_tags
 from pipelines.tracking.search_files import SEARCH_FILE, SearchFiles, TrialResult, lineage, read_search_files
 
 MOST_TRIALS = 200
@@ -27,11 +27,15 @@ def search_page(uri: str, run_id: str) -> str:
         raise TrackingError(
             f"run {run_id} is a search without {SEARCH_FILE}: it has not ended; run the same lockstep tune again, which goes on with it"
         )
-    return render_search(run, files)
+    try:
+        winner_tags = run_tags(uri, _winner(files).run_id)
+    except TrackingError:  # somebody has removed it since
+        winner_tags = {}
+    return render_search(run, files, winner_tags)
 
 
-def render_search(run: History, files: SearchFiles) -> str:
-    """The page, of files that are read already."""
+def render_search(run: History, files: SearchFiles, winner_tags: Mapping[str, str]) -> str:
+    """The page, of files that are read already, and of the tags of the winner's training."""
     trials = order_trials(files)
     return render(
         "search.html",
@@ -40,7 +44,7 @@ def render_search(run: History, files: SearchFiles) -> str:
         state=Note(f"This search has ended, with {len(trials)} trials.", "good"),
         headline=_headline(files),
         settings=_settings_table(files),
-        winner_facts=_winner_facts(run, files),
+        winner_facts=_winner_facts(winner_tags, files),
         coordinates=_figure(parallel_coordinates, files),
         curves=_figure(trial_curves, files),
         importance=_figure(importance_bars, files),
@@ -126,7 +130,7 @@ def _text(value: Any) -> str:
     return readable(value) if isinstance(value, int | float | None) else str(value)
 
 
-def _winner_facts(run: History, files: SearchFiles) -> Facts:
+def _winner_facts(tags: Mapping[str, str], files: SearchFiles) -> Facts:
     search, best = files.search, _winner(files)
     fresh, metric = search["fresh"], search["metric"]
     facts: Facts = [
@@ -135,7 +139,7 @@ def _winner_facts(run: History, files: SearchFiles) -> Facts:
         ("model", Code(search["model"])),
         ("its config", search["output"] or "in no file"),
         *([("its lineage", " → ".join(map(_lineage_text, line)))] if len(line := lineage(files.trials, best.number)) > 1 else []),
-        ("dataset", f"version {run.tags.get('dataset.version', '?')}, digest {run.tags.get('dataset.digest', '?')[:16]}"),
+        ("dataset", f"version {tags.get('dataset.version', '?')}, digest {tags.get('dataset.digest', '?')[:16]}"),
     ]
     facts += [
         (f"{split} {metric} with fresh seeds", ", ".join(map(readable, fresh[split]))) for split in ("validation", "test") if fresh[split]

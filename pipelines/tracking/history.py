@@ -70,6 +70,11 @@ def _run(client: MlflowClient, uri: str, run_id: str) -> Run:
             raise
 
 
+def run_tags(uri: str, run_id: str) -> dict[str, str]:
+    """The tags of a run. Raises as `history` does."""
+    return dict(_run(connect(uri), uri, run_id).data.tags)
+
+
 def history(uri: str, run_id: str) -> History:
     """Read everything but the files of a run. Raises TrackingError if there is no such run, or if MLflow cannot be reached."""
     client = connect(uri)

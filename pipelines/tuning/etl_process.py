@@ -4,17 +4,21 @@ This module loads nothing that takes time before Java starts.
 """
 
 import json
+import logging
 import os
 import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pipelines
+
+if TYPE_CHECKING:
+    from pipelines.data.versions.manifest import Manifest
 
 _END_SECONDS = 30.0
 """For an ETL that is asked to end, which removes what it has written."""
@@ -22,8 +26,25 @@ _SHOWN = 2_000
 """Characters of the output of an ETL that died, in its error."""
 
 
+class EtlAnswer(NamedTuple):
+    """The outcome of an ETL."""
+
+    error: str = ""
+    """Why there is no version; empty if there is one."""
+    kind: str = ""
+    """The class of that error; empty if the process died."""
+    warnings: Sequence[str] = ()
+    """Texts that it has logged."""
+
+    @property
+    def is_of_trial(self) -> bool:
+        """Whether the error follows from the config and the rows, so that each further ETL would end with it. Any other may be of this
+        moment: a store or MLflow that is away, a lock, a full disk, or too little memory."""
+        return self.kind in ("ConfigError", "SourceError", "QualityError")
+
+
 class EtlProcess:
-    """An ETL in another process. A kill of this one leaves it: it commits its version, which the next search finds."""
+    """An ETL in another process. A kill of this one leaves it: it commits its version, which the next search finds, not as the newest."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         """`config` are the plain values of a config with absolute paths."""
@@ -42,16 +63,16 @@ class EtlProcess:
         with suppress(BrokenPipeError), self._process.stdin as pipe:  # it has ended, as `error` says
             pipe.write(json.dumps(config).encode())
 
-    def error(self) -> str | None:
-        """Why there is no version; empty if there is one, and None while it is being made."""
+    def answer(self) -> EtlAnswer | None:
+        """The outcome; None while it goes on."""
         if self._process.poll() is None:
             return None
         self._answer.seek(0)
-        with suppress(ValueError, TypeError, KeyError, IndexError):
-            return str(json.loads(self._answer.read().splitlines()[-1])["error"])
+        with suppress(ValueError, TypeError, IndexError):
+            return EtlAnswer(**json.loads(self._answer.read().splitlines()[-1]))
         self._output.seek(0)
         last_lines = self._output.read().decode(errors="replace").strip()[-_SHOWN:]
-        return f"its process ended with exit code {self._process.returncode}, and last wrote: {last_lines or 'nothing'}"
+        return EtlAnswer(f"its process ended with exit code {self._process.returncode}, and last wrote: {last_lines or 'nothing'}")
 
     def end(self) -> None:
         """Have an ETL that goes on remove what it has written, and end."""
@@ -67,17 +88,31 @@ class EtlProcess:
 
 
 def main() -> None:
-    """The process's own work: make the version of the config on standard input, and print as JSON why it cannot be made."""
+    """The process's own work: make the version of the config on standard input, and print an `EtlAnswer` as JSON."""
     from pipelines.errors import LockstepError  # noqa: PLC0415, only this process needs it, as all of these
     from pipelines.runtime.interrupts import exit_on_signals  # noqa: PLC0415
 
     sys.path.append(os.getcwd())  # for encoders of one's own
+    warnings = _Warnings()
+    logging.getLogger("pipelines").addHandler(warnings)
     with exit_on_signals():
+        answer = EtlAnswer()
         try:
             make_version(json.load(sys.stdin))
-            print(json.dumps({"error": ""}), flush=True)
         except LockstepError as error:
-            print(json.dumps({"error": str(error)}), flush=True)
+            answer = EtlAnswer(str(error), type(error).__name__)
+        print(json.dumps(answer._replace(warnings=warnings.texts)._asdict()), flush=True)
+
+
+class _Warnings(logging.Handler):
+    """Keeps the texts of warnings."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.texts: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.texts.append(record.getMessage())
 
 
 def make_version(values: Mapping[str, Any]) -> None:
@@ -93,4 +128,18 @@ def make_version(values: Mapping[str, Any]) -> None:
 
         config = parse(dict(values), str(values["name"]), recorded=True)
         check_before_etl(config)
-        run(config, profile_files)
+        make_aside(config.dataset.path, lambda: run(config, profile_files))
+
+
+def make_aside(path: str, make: Callable[[], "Manifest"]) -> None:
+    """Make a version that does not become the newest of the dataset's folder, which other jobs compare with: the one before stays it."""
+    from pipelines.data.versions import storage  # noqa: PLC0415, while Spark starts, as the others
+    from pipelines.data.versions.erasures import dataset_lock  # noqa: PLC0415
+    from pipelines.data.versions.versions import confirm, versions  # noqa: PLC0415
+
+    with dataset_lock(path):
+        newest = versions(path)[:1]
+        made = make()
+        # Another job may have made or confirmed a version meanwhile, which stays the newest too.
+        if newest and newest[0][1].digest != made.digest == versions(path)[0][1].digest:
+            confirm(storage.locate(path)[0], newest[0][0])

@@ -1,17 +1,19 @@
 """The settings that a search varies: checks them before anything starts, and makes the config of a trial."""
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from copy import deepcopy
 from typing import Any
 
 from pipelines.config import Config
 from pipelines.config.dataset.dataset import FoldSplit
 from pipelines.config.load import parse_with_overrides
-from pipelines.config.messages.words import name_list, suggestion
+from pipelines.config.messages.words import name_list, suggestion, verb_for
 from pipelines.config.tasks.functions import task_settings
 from pipelines.config.train.base import PLACEMENT
 from pipelines.config.tuning import Dimension
-from pipelines.errors import ConfigError
+from pipelines.data.versions.versions import lineage, open_version
+from pipelines.errors import ConfigError, DatasetError
 from pipelines.tuning.population import population_faults
 from pipelines.tuning.proposals import grid_values
 from pipelines.tuning.search import Params
@@ -40,6 +42,7 @@ def check_search(config: Config, origin: str = "") -> None:
         faults.append("train.fold is not set, but dataset.split has folds; set it, as to 1: trials are compared on one fold")
     if not settings.space:
         faults = ["tune.space is empty; name settings and their values, such as {train.lr: {log: [1e-4, 1e-1]}}"]
+    faults = faults or [*_faults_of_erasures(config)]
     if faults:
         raise ConfigError("\n".join(f"{prefix}{fault}" for fault in faults))
 
@@ -95,6 +98,21 @@ def _faults_of_feature(config: Config, values: dict[str, Any], name: str, dimens
         )
     else:
         yield from _faults_of_values(config, values, name, dimension)
+
+
+def _faults_of_erasures(config: Config) -> Iterator[str]:
+    """The fault of a search of features whose raw tables may still have rows that were erased; none if there is no version yet."""
+    names = [name for name in config.tune.space if name.startswith(FEATURES)]
+    if not names:
+        return
+    with suppress(DatasetError):  # that there is none, or a damaged one, is said by whoever opens it
+        version = open_version(config.dataset.path, config.data_identity)
+        if erased := next((manifest.version for manifest in lineage(version) if manifest.erasures), None):
+            yield (
+                f"tune.space: {name_list(names)} {verb_for(len(names), 'needs', 'need')} further dataset versions, which ETL makes of the "
+                f"raw tables, and rows that were erased from version {erased} would come back; remove it, or remove the rows from the raw "
+                "tables, and run jobs/etl.py before the search"
+            )
 
 
 def _faults_of_values(config: Config, values: dict[str, Any], name: str, dimension: Dimension) -> Iterator[str]:

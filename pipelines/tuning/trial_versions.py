@@ -1,18 +1,18 @@
 """The dataset versions of the trials of a search: its own, and those whose features are encoded otherwise.
 
 ETL makes a version when the first trial that needs it is proposed, one at a time, in another process, while other trials train. It is an
-ordinary version in the dataset's folder, which whoever has made it before answers, and later searches find. All versions have the rows of
-the search's own, from the same raw files: else trials could not be compared.
+ordinary version in the dataset's folder, which later searches find, but it does not become the newest, which other jobs compare with. All
+versions have the rows of the search's own, from the same raw files: else trials could not be compared.
 """
 
 import json
 import logging
 from typing import Any, Self
 
+from pipelines import errors
 from pipelines.config import Config
-from pipelines.data.versions.erasures import dataset_lock
-from pipelines.data.versions.folds import select_fold
-from pipelines.data.versions.versions import Version, confirm, find_by_sources, leave_out_features, versions
+from pipelines.data.versions.folds import select_fold, training_version
+from pipelines.data.versions.versions import Version, find_by_sources
 from pipelines.errors import ConfigError, DatasetError
 from pipelines.tuning.etl_process import EtlProcess
 
@@ -39,12 +39,13 @@ class TrialVersions:
     @property
     def is_making(self) -> bool:
         """Whether an ETL is under way, without which no version comes that is not there."""
-        return self._making is not None and self._making[1].error() is None
+        return self._making is not None and self._making[1].answer() is None
 
     def find(self, config: Config) -> Version | None:
         """The version of a trial, without features that its `task.use` leaves out; None while ETL makes it, or another one first.
 
-        Raises ConfigError if it cannot be made, or has other rows than that of the search, and DatasetError if raw files have changed."""
+        Raises ConfigError if it cannot be made, or has other rows than that of the search, DatasetError if raw files have changed, and the
+        error of an ETL that another one may not have."""
         key = _key(config)
         if key in self._errors:
             raise ConfigError(self._errors[key])
@@ -53,7 +54,7 @@ class TrialVersions:
             if version is None:
                 return None
             self._versions[key] = version
-        return leave_out_features(self._versions[key], config.task.left_out)
+        return training_version(config, self._versions[key])
 
     def open(self, config: Config) -> Version:
         """The version of a trial that has been found before. Raises as `find` does."""
@@ -73,7 +74,6 @@ class TrialVersions:
         if version is None:
             self._begin_etl(key, config)
             return None
-        self._stay_newest(config, version)
         if config.train.fold is not None:
             version = select_fold(version, config.train.fold)
         self._check_rows(key, version)
@@ -87,21 +87,23 @@ class TrialVersions:
             self._making = key, EtlProcess(config.model_dump(mode="json", by_alias=True))
 
     def _end_etl(self, key: str) -> bool:
-        """Whether ETL has just made this version. Raises ConfigError, now and for later trials, if it could not."""
-        if self._making is None or self._making[0] != key or (error := self._making[1].error()) is None:
+        """Whether ETL has just made this version. Raises ConfigError, now and for later trials, if no ETL could make it, and the error of
+        one that could not at the moment."""
+        if self._making is None or self._making[0] != key or (answer := self._making[1].answer()) is None:
             return False
         self._making[1].end()
         self._making = None
-        if error:
-            self._errors[key] = f"ETL could not make its dataset version: {error}"
+        for warning in answer.warnings:
+            log.warning("ETL of a trial: %s", warning)
+        if answer.is_of_trial:
+            self._errors[key] = f"ETL could not make its dataset version: {answer.error}"
             raise ConfigError(self._errors[key])
+        if answer.error:
+            # As the worst of trials, it would change all that are proposed after it.
+            raise getattr(errors, answer.kind, DatasetError)(
+                f"ETL could not make a dataset version: {answer.error}; mend that, and run the same command again, which goes on"
+            )
         return True
-
-    def _stay_newest(self, config: Config, version: Version) -> None:
-        """Have the search's own version be the newest again, which other jobs compare with, also if a command was killed before it was."""
-        if versions(config.dataset.path)[0][0] == version.root:
-            with dataset_lock(config.dataset.path):
-                confirm(self._search_version.filesystem, self._search_version.root)
 
     def _check_rows(self, key: str, version: Version) -> None:
         """Raise ConfigError, now and for later trials, unless the version has as many rows in each split as the search's own: the split of

@@ -158,7 +158,7 @@ class PageText(HTMLParser):
 
 
 def test_the_page_compares_the_winner_with_the_config_and_says_what_was_saved() -> None:
-    page = render_search(HISTORY, files())
+    page = render_search(HISTORY, files(), {})
     text = PageText(page).text
     assert page.count("data:image/svg+xml") == 3 and "<script" not in page
     assert f"validation auc of the winner, trial {result().winner}" in text and "validation auc of the config, trial 1" in text
@@ -171,18 +171,18 @@ def test_the_page_compares_the_winner_with_the_config_and_says_what_was_saved() 
 
 
 def test_a_search_whose_trials_have_no_config_among_them_compares_none() -> None:
-    page = render_search(HISTORY, search_files(replace(result(), begins_with_config=False)))
+    page = render_search(HISTORY, search_files(replace(result(), begins_with_config=False)), {})
     assert "of the config, trial 1" not in page and "the config dashed" not in page and "The winner is red." in page
 
 
 def test_a_search_of_one_trial_has_a_page() -> None:
-    page = render_search(HISTORY, search_files(sample_search(trials=1)))
+    page = render_search(HISTORY, search_files(sample_search(trials=1)), {})
     assert "which is the config as it stood" in page and "There is no figure: too few trials have a score" in page
 
 
 def test_markup_in_a_value_stays_text() -> None:
     trials = (replace(files().trials[0], error="<script>alert(1)</script>"), *files().trials[1:])
-    page = render_search(HISTORY, replace(files(), trials=trials))
+    page = render_search(HISTORY, replace(files(), trials=trials), {})
     assert "<script" not in page and "&lt;script&gt;" in page
 
 
@@ -199,3 +199,17 @@ def test_the_page_is_filed_with_the_run_and_the_command_makes_it_again(tmp_path:
     page = Path(client.download_artifacts(run_id, "report.html", str(tmp_path))).read_text()
     assert page == report_page(uri, (run_id,)) and "toy search" in page
     assert client.get_run(run_id).data.metrics["search/best_score"] == result().best.score
+
+
+def test_the_dataset_of_the_page_is_that_of_the_winner_s_training(tmp_path: Path) -> None:
+    """Its features may need another version than that of the search."""
+    uri = new_store(tmp_path)
+    client = MlflowClient(uri)
+    experiment = client.create_experiment("toys", artifact_location=(tmp_path / "artifacts").as_uri())
+    winner = client.create_run(experiment, tags={"dataset.version": "v2", "dataset.digest": "2" * 64}).info.run_id
+    tags = {"mlflow.lockstep.kind": "search", "dataset.version": "v1", "dataset.digest": "1" * 64}
+    run_id = client.create_run(experiment, tags=tags).info.run_id
+    client.log_text(run_id, json.dumps({"tune": {"space": SPACE}}), "config.json")
+    trials = tuple(replace(trial, run_id=winner) if trial.number == result().winner else trial for trial in result().trials)
+    log_result(SearchRun(client, uri, run_id, experiment, is_resumed=False), replace(result(), trials=trials), dimensions())
+    assert f"version v2, digest {'2' * 16}" in PageText(report_page(uri, (run_id,))).text

@@ -6,7 +6,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.data.versions.manifest import ServedQuery
+from pipelines.data.versions.manifest import ServedQuery, quote_identifier
 
 _CLOSED: dict[str, str | bool | int | float | list[str]] = {
     "enable_external_access": False,
@@ -84,10 +84,6 @@ class Evaluator:
             return connection.sql(query).to_arrow_table()
         finally:
             connection.close()
-
-
-def quote_identifier(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
 
 
 def _text(value: str) -> str:

@@ -143,7 +143,16 @@ def select_fold(version: Version, training: int) -> Version:
 def open_fold(config: Config) -> Version:
     """The version that the config describes, as its training reads it: without features that `task.use` leaves out, and with
     `train.fold`, with the splits of that training. Raises what `open_version` does."""
-    return leave_out_features(open_splits(config), config.task.left_out)
+    return training_version(config, open_version(config.dataset.path, config.data_identity))
+
+
+def training_version(config: Config, version: Version) -> Version:
+    """An open version as the config's training reads it: without features that `task.use` leaves out, and with the splits of `train.fold`,
+    unless it has those of a fold. Raises CorruptError if a file is damaged."""
+    folds, fold = version.manifest.folds, config.train.fold
+    if fold is not None and folds is not None and folds.selected is None:
+        version = select_fold(version, fold)
+    return leave_out_features(version, config.task.left_out)
 
 
 def open_splits(config: Config) -> Version:

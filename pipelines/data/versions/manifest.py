@@ -1,10 +1,10 @@
 """The manifest of a version, with the row counts of all stages, and the digest of its content."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime
 from hashlib import sha256
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +16,7 @@ from pipelines.config.section import Section
 from pipelines.data.versions.parts import RowGroup
 from pipelines.data.versions.row_groups import collect_row_groups, text_scalar
 from pipelines.data.versions.rows_digest import rows_digest
-from pipelines.data.versions.schema import TensorColumn, schema_from_text
+from pipelines.data.versions.schema import TensorColumn, schema_from_text, schema_to_text
 from pipelines.data.versions.storage import seal, unseal
 from pipelines.errors import CorruptError, DatasetError, OutdatedError
 from pipelines.runtime.notebook_html import html_summary
@@ -124,6 +124,10 @@ class FittedEncoder(Section):
     from the rows, so the digest of the content is without it."""
 
 
+def quote_identifier(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
 class ServedQuery(Section):
     """A row-by-row query for the served model, in DuckDB's SQL over a table `raw`."""
 
@@ -139,6 +143,13 @@ class ServedQuery(Section):
     @property
     def input_schema(self) -> pa.Schema:
         return schema_from_text(self.inputs)
+
+    def select(self, names: Collection[str]) -> Self:
+        """The query with only the columns of these names. It takes what those read, and what the conditions read, which all stay."""
+        columns = {name: expression for name, expression in self.columns.items() if name in names}
+        expressions = [*columns.values(), *self.conditions.values()]
+        read = [field for field in self.input_schema if any(quote_identifier(field.name) in expression for expression in expressions)]
+        return self.model_copy(update={"columns": columns, "inputs": schema_to_text(pa.schema(read))})
 
 
 class SplitSummary(Section):

@@ -130,6 +130,15 @@ def open_named_version(path: str, name: str) -> Version:
     return read_version(filesystem, f"{folder}/{name}", manifest)
 
 
+def lineage(version: Version) -> Iterator[Manifest]:
+    """The manifest of the version, of the one that it adds rows to, and so on, as far as these are still there."""
+    manifest: Manifest | None = version.manifest
+    while manifest:
+        yield manifest
+        folder = version.root.rpartition("/")[0]
+        manifest = read_manifest(version.filesystem, f"{folder}/{manifest.parent}") if manifest.parent else None
+
+
 def find_by_digest(path: str, digest: str) -> Version | None:
     """The version in a dataset's folder whose content has this digest; None if there is none."""
     filesystem, _ = storage.locate(path)
@@ -229,7 +238,11 @@ def include_passthrough(version: Version, names: tuple[str, ...]) -> Version:
 
 def leave_out_features(version: Version, names: Collection[str]) -> Version:
     """The version with features of these names as carried columns, which neither batches nor a served row have."""
-    return _replace_roles(version, names, "feature", "carried")
+    left = _replace_roles(version, names, "feature", "carried")
+    if left is version or left.manifest.served_query is None:
+        return left
+    read = {column for fitted in left.manifest.encoders.values() if fitted.column.role == "feature" for column in fitted.inputs}
+    return replace(left, manifest=left.manifest.model_copy(update={"served_query": left.manifest.served_query.select(read)}))
 
 
 def _replace_roles(version: Version, names: Collection[str], old: Role, new: Role) -> Version:

@@ -17,8 +17,7 @@ from mlflow.types.schema import AnyType, Array
 from pipelines.data.features import restore_encoder
 from pipelines.data.features.arrays import is_bytes
 from pipelines.data.features.raw import is_list, is_number, is_text
-from pipelines.data.rowwise.engine import quote_identifier
-from pipelines.data.versions.manifest import Manifest
+from pipelines.data.versions.manifest import Manifest, quote_identifier
 from pipelines.errors import SourceError
 from pipelines.runtime.compat.mlflow import is_serving, read_csv_as
 from pipelines.serving.model.predictor import REFUSED, Predictor, feature_encoders, input_schema
