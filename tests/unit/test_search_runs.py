@@ -135,7 +135,7 @@ def test_of_equal_trials_one_is_trained_and_answers_the_others(config: Config) -
     versions: Any = SimpleNamespace(open=lambda config: version, find=lambda config: version, is_making=False)
     run: Any = SimpleNamespace(run_id="search")
     search, under_way, trained = (
-        SearchState(config, versions, run, "auc", _plan(config, "max"), Progress()),
+        SearchState(config, [], versions, run, "auc", _plan(config, "max"), Progress()),
         list[TrialTask](),
         list[float](),
     )
