@@ -185,9 +185,10 @@ def _savings_table(files: SearchFiles) -> PageTable:
 
 def _savings_facts(files: SearchFiles) -> Facts:
     search = files.search
+    trials = search["full_grid"] // search["rungs"][-1]  # of a population, without those that continue others
     return [
         ("epochs of all trials", search["epochs"]),
-        ("of the full grid", f"{search['full_grid']:,}: each of the {len(files.trials)} trials to the end"),
+        ("of the full grid", f"{search['full_grid']:,}: each of the {trials} trials to the end"),
         ("saved", percentage(search["saved_share"])),
         ("trained by the last command", f"{search['epochs_trained']:,}; the others were in MLflow already"),
     ]

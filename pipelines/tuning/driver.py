@@ -314,7 +314,7 @@ class SearchState:
             winner=self._final.winner.number,
             epochs=total_epochs(self.jobs),
             epochs_trained=trained,
-            full_grid=len(trials) * self.plan.rungs[-1],
+            full_grid=(len(trials) if self.plan.population is None else self.plan.trials) * self.plan.rungs[-1],
             model=self._final.model,
             output=output,
             fresh=self._final.fresh(),

@@ -189,6 +189,7 @@ def population_faults(config: Config) -> Iterator[str]:
             f"tune.scheduler.interval_epochs is {interval}, and a trial has {train.epochs} epochs, so that nothing would change; lower it, "
             "or raise train.epochs"
         )
+    yield from _faults_of_budget(config)
     if train.changes or CHANGES in settings.space:
         yield f"{CHANGES} is given, but tune.scheduler is pbt, which decides changes itself; remove one of them"
     if train.early_stopping is not None or "train.early_stopping" in settings.space:
@@ -204,6 +205,16 @@ def population_faults(config: Config) -> Iterator[str]:
     if not train.strategy.takes_changes and not config.task.needs_own_strategy:
         kinds = " or ".join(strategy_kinds_with("takes_changes"))
         yield f"tune.scheduler is pbt, and strategy {train.strategy.kind} changes nothing during a training; set train.strategy to {kinds}"
+
+
+def _faults_of_budget(config: Config) -> Iterator[str]:
+    """That the budget ends before the second round does, the first with changes."""
+    settings, size = config.tune, population_size(config.tune)
+    epochs = comparison_epochs(config.train.epochs, settings.scheduler.interval_epochs)[:2][-1]
+    if isinstance(settings.budget, int) and settings.budget < size * epochs:
+        fewer = settings.budget // epochs
+        remedy = f"raise it to {size * epochs}" + (f", or lower tune.trials to {fewer}" if fewer > 1 else "")
+        yield f"tune.budget is {settings.budget} epochs, in which a population of {size} has no two rounds, and nothing changes; {remedy}"
 
 
 def _first_params(plan: SearchPlan, propose: Propose, jobs: Sequence[TrialJob]) -> Params | None:

@@ -327,6 +327,12 @@ def test_members_are_compared_after_every_few_epochs(epochs: int, interval: int,
 LR: dict[str, Any] = {"train.lr": {"log": [1e-3, 1e-1]}}
 CHANGED: dict[str, Any] = {"train.changes": [{"after_epoch": 1, "lr": 0.1}]}
 ONE_RATE: dict[str, Any] = {"tune.space": {"train.lr": {"choice": [0.1]}}}
+POOR: dict[str, Any] = {"tune.budget": 59}
+UNEVEN: dict[str, Any] = {"kind": "pbt", "interval_epochs": 3}
+FEW_RATES: dict[str, Any] = {
+    "tune.space": {"train.lr": {"choice": [0.1, 0.2]}}, "train.epochs": 8, "tune.scheduler": {"kind": "pbt", "interval_epochs": 4},
+    "tune.budget": 15,
+}  # fmt: skip
 RARE: dict[str, Any] = {"tune.scheduler": {"kind": "pbt", "interval_epochs": 9}}
 
 
@@ -339,6 +345,10 @@ RARE: dict[str, Any] = {"tune.scheduler": {"kind": "pbt", "interval_epochs": 9}}
         ({"tune.trials": 1}, "tune.trials is 1, and a population has two members or more; raise it", {"tune.trials": 2}),
         (RARE, "so that nothing would change; lower it", {"tune.scheduler": "pbt"}),
         (RARE, "or raise train.epochs", {"train.epochs": 10}),
+        (POOR, "in which a population of 30 has no two rounds, and nothing changes; raise it to 60", {"tune.budget": 60}),
+        (POOR, "or lower tune.trials to 29", {"tune.trials": 29}),
+        ({"tune.trials": 2, "tune.budget": 4, "tune.scheduler": UNEVEN}, "nothing changes; raise it to 8", {"tune.budget": 8}),
+        (FEW_RATES, "a population of 2 has no two rounds, and nothing changes; raise it to 16", {"tune.budget": 16}),
         (CHANGED, "which decides changes itself; remove one of them", {"train.changes": []}),
         (CHANGED, "which decides changes itself; remove one of them", {"tune.scheduler": "asha"}),
         ({"train.early_stopping": 2}, "whose members go on with other settings; set it to null", {"train.early_stopping": None}),

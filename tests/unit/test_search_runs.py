@@ -22,7 +22,7 @@ from pipelines.tracking.run_heartbeat import HEARTBEAT
 from pipelines.tracking.search_run import SearchRun, open_search, read_curve
 from pipelines.tuning.driver import SearchState, _plan, choose_metric
 from pipelines.tuning.placement import Answer, TrialTask
-from pipelines.tuning.search import DONE
+from pipelines.tuning.search import DONE, ForkPoint, TrialJob
 from pipelines.tuning.search_result import best_value
 
 
@@ -150,6 +150,23 @@ def test_of_equal_trials_one_is_trained_and_answers_the_others(config: Config) -
     assert sorted(trained) == [1e-3, 3e-3] and {job.trial for job in search.jobs} == set(range(1, 9))
     assert search.winner().values == (0.7, 0.8, 0.9)
     assert {search._trial_result(number).score for number in range(1, 9)} == {0.9}
+
+
+def test_the_full_grid_of_a_population_has_its_first_members_only(config: Config) -> None:
+    """Others continue them, and train no epoch that these would not."""
+    space: Any = {"train.lr": {"log": [2e-2, 1e-1]}}
+    config = config.model_copy(update={"tune": Tune(space=space, trials=4, scheduler="pbt")})  # type: ignore[arg-type]
+    version = open_dataset(config)
+    versions: Any = SimpleNamespace(open=lambda config: version, find=lambda config: version, is_making=False)
+    search = SearchState(config, versions, SimpleNamespace(run_id="search"), "auc", _plan(config, "max"), Progress())  # type: ignore[arg-type]
+    rungs = [(number, {"train.lr": 0.02}, epochs) for epochs in (1, 2, 3) for number in range(1 + (epochs > 1), 5 + (epochs > 1))]
+    search.jobs = [
+        TrialJob(number, params, epochs, epochs - 1, ForkPoint(1, 1) if number > 4 else None) for number, params, epochs in rungs
+    ]
+    search._final = SimpleNamespace(winner=SimpleNamespace(number=2), model="", fresh=lambda: None, combination=lambda: None,
+        alternatives=lambda: (), chosen=0)  # type: ignore[assignment]  # fmt: skip
+    result = search.result("")
+    assert len(result.trials) == 5 and (result.epochs, result.full_grid, result.saved_share) == (12, 12, 0.0)
 
 
 def test_trials_are_compared_by_a_metric_that_there_is(config: Config, tmp_path: Path) -> None:
