@@ -139,7 +139,7 @@ def make_aside(path: str, make: Callable[[], "Manifest"]) -> None:
 
     with dataset_lock(path):
         newest = versions(path)[:1]
-        made = make()
+        version = make()
         # Another job may have made or confirmed a version meanwhile, which stays the newest too.
-        if newest and newest[0][1].digest != made.digest == versions(path)[0][1].digest:
+        if newest and newest[0][1].digest != version.digest == versions(path)[0][1].digest:
             confirm(storage.locate(path)[0], newest[0][0])

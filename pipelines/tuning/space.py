@@ -12,7 +12,7 @@ from pipelines.config.messages.words import name_list, suggestion, verb_for
 from pipelines.config.tasks.functions import task_settings
 from pipelines.config.train.base import PLACEMENT
 from pipelines.config.tuning import Dimension
-from pipelines.data.versions.versions import lineage, open_version
+from pipelines.data.versions.versions import ancestry, open_version
 from pipelines.errors import ConfigError, DatasetError
 from pipelines.tuning.population import population_faults
 from pipelines.tuning.proposals import grid_values
@@ -107,7 +107,7 @@ def _faults_of_erasures(config: Config) -> Iterator[str]:
         return
     with suppress(DatasetError):  # that there is none, or a damaged one, is said by whoever opens it
         version = open_version(config.dataset.path, config.data_identity)
-        if erased := next((manifest.version for manifest in lineage(version) if manifest.erasures), None):
+        if erased := next((manifest.version for manifest in ancestry(version) if manifest.erasures), None):
             yield (
                 f"tune.space: {name_list(names)} {verb_for(len(names), 'needs', 'need')} further dataset versions, which ETL makes of the "
                 f"raw tables, and rows that were erased from version {erased} would come back; remove it, or remove the rows from the raw "

@@ -101,7 +101,7 @@ class TrialVersions:
         if answer.error:
             # As the worst of trials, it would change all that are proposed after it.
             raise getattr(errors, answer.kind, DatasetError)(
-                f"ETL could not make a dataset version: {answer.error}; mend that, and run the same command again, which goes on"
+                f"ETL could not make a dataset version: {answer.error}; remove the cause, and begin the same search again, which goes on"
             )
         return True
 

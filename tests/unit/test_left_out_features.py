@@ -47,7 +47,7 @@ def test_a_model_does_not_read_what_is_left_out(tmp_path: Path) -> None:
     check_training(config, all_features)
 
 
-def with_query(version: Version, **conditions: str) -> Version:
+def add_query(version: Version, **conditions: str) -> Version:
     """The version of a query that computes x0 from the raw column r0, and x1 from r1; other features are raw columns."""
     names = ["r0", "r1", *OTHERS[1:]]
     raw = pa.schema([(name, pa.float64()) for name in names])
@@ -62,7 +62,7 @@ def with_query(version: Version, **conditions: str) -> Version:
 
 def test_a_served_query_does_not_take_what_only_a_left_out_feature_reads(tmp_path: Path) -> None:
     config = using(tmp_path, x0=False)
-    version = leave_out_features(with_query(open_splits(config)), config.task.left_out)
+    version = leave_out_features(add_query(open_splits(config)), config.task.left_out)
     weights = build_task(config.task, version.manifest).model().state_dict()
     served = Predictor(config.task, drop_passthrough_columns(version.manifest), weights)
     assert served.inputs.names == ["r1", *OTHERS[1:]] == model_signature(served).inputs.input_names()
@@ -76,7 +76,7 @@ def test_a_served_query_does_not_take_what_only_a_left_out_feature_reads(tmp_pat
 
 def test_a_condition_still_reads_the_column_of_a_left_out_feature(tmp_path: Path) -> None:
     config = using(tmp_path, x0=False)
-    version = leave_out_features(with_query(open_splits(config), small='"r0" < 9'), config.task.left_out)
+    version = leave_out_features(add_query(open_splits(config), small='"r0" < 9'), config.task.left_out)
     served = Predictor(config.task, version.manifest, build_task(config.task, version.manifest).model().state_dict())
     assert served.inputs.names == ["r0", "r1", *OTHERS[1:]]
     rows = pd.DataFrame({name: [1.0, 1.0] for name in served.inputs.names}).assign(r0=[-1.0, 10.0])
@@ -122,7 +122,7 @@ def test_columns_of_a_pattern_are_known_with_the_version(tmp_path: Path) -> None
 
 
 def test_every_door_to_a_training_opens_the_version_without_what_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = with_layout(using(tmp_path, x0=False))
+    config = plan_layout(using(tmp_path, x0=False))
     read: list[Version] = []
 
     def note(_: Config, version: Version) -> None:
@@ -139,7 +139,7 @@ def test_every_door_to_a_training_opens_the_version_without_what_is_left_out(tmp
     assert [[column.name for column in version.columns if column.role == "feature"] for version in read] == [OTHERS] * 3
 
 
-def with_layout(config: Config) -> Config:
+def plan_layout(config: Config) -> Config:
     values = config.model_dump(mode="json", by_alias=True, exclude_unset=True)
     values["train"]["parallel"] = "auto"
     return parse(values, "toy")

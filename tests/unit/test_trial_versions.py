@@ -113,9 +113,9 @@ def test_a_version_that_the_process_of_a_search_makes_does_not_become_the_newest
     assert versions(path)[0][0] == own_version.root and len(versions(path)) == 2
 
     def make_while_others_do() -> Manifest:
-        made = write(third, rows=9).manifest
+        manifest = write(third, rows=9).manifest
         write(pipeline(tmp_path, "normal_quantile"))
-        return made
+        return manifest
 
     etl_process.make_aside(path, make_while_others_do)
     assert versions(path)[0][1].identity == pipeline(tmp_path, "normal_quantile").data_identity, "whoever made it has it as the newest"
@@ -152,7 +152,7 @@ def test_an_error_that_another_etl_may_not_have_ends_the_search(
     trials = TrialVersions(config, write(config))
     assert trials.find(other) is None
     etl.outcome = answer
-    with pytest.raises(expected, match=r"mend that, and run the same command again, which goes on") as error:
+    with pytest.raises(expected, match=r"remove the cause, and begin the same search again, which goes on") as error:
         trials.find(other)
     assert answer.error in str(error.value) and type(error.value) is expected
     etl.outcome = None

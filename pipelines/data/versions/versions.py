@@ -130,7 +130,7 @@ def open_named_version(path: str, name: str) -> Version:
     return read_version(filesystem, f"{folder}/{name}", manifest)
 
 
-def lineage(version: Version) -> Iterator[Manifest]:
+def ancestry(version: Version) -> Iterator[Manifest]:
     """The manifest of the version, of the one that it adds rows to, and so on, as far as these are still there."""
     manifest: Manifest | None = version.manifest
     while manifest:
@@ -238,11 +238,12 @@ def include_passthrough(version: Version, names: tuple[str, ...]) -> Version:
 
 def leave_out_features(version: Version, names: Collection[str]) -> Version:
     """The version with features of these names as carried columns, which neither batches nor a served row have."""
-    left = _replace_roles(version, names, "feature", "carried")
-    if left is version or left.manifest.served_query is None:
-        return left
-    read = {column for fitted in left.manifest.encoders.values() if fitted.column.role == "feature" for column in fitted.inputs}
-    return replace(left, manifest=left.manifest.model_copy(update={"served_query": left.manifest.served_query.select(read)}))
+    reduced = _replace_roles(version, names, "feature", "carried")
+    manifest, query = reduced.manifest, reduced.manifest.served_query
+    if reduced is version or query is None:
+        return reduced
+    read = {column for fitted in manifest.encoders.values() if fitted.column.role == "feature" for column in fitted.inputs}
+    return replace(reduced, manifest=manifest.model_copy(update={"served_query": query.select(read)}))
 
 
 def _replace_roles(version: Version, names: Collection[str], old: Role, new: Role) -> Version:
