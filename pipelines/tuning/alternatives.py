@@ -10,7 +10,8 @@ from pipelines.config.effects import ineffective_settings
 from pipelines.config.load import parse
 from pipelines.config.train.base import FOR_EVERY_TASK
 from pipelines.config.tuning import Alternative
-from pipelines.data.versions.versions import Version, leave_out_features
+from pipelines.data.versions.folds import training_version
+from pipelines.data.versions.versions import Version
 from pipelines.errors import ConfigError, LockstepError
 from pipelines.launch.checks import check_training
 from pipelines.launch.initial_weights import fill_in_origins
@@ -71,7 +72,7 @@ def _read(config: Config, alternative: Alternative, version: Version, metric: st
         own["monitor"] = task.choose_monitor(metric)[0]
         kept.pop("monitor", None)
     trained = parse({**values, "train": {**kept, **own}}, place)
-    version = leave_out_features(version, trained.task.left_out)
+    version = training_version(trained, version)
     trained = fill_in_origins(trained, version)
     check_training(trained, version)
     return AlternativeModel(trained, alternative.task, own, frozenset(kept))

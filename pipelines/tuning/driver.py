@@ -15,8 +15,8 @@ from pipelines import tracking
 from pipelines.config import Config
 from pipelines.config.load import parse
 from pipelines.config.tuning import Scheduler, budget_seconds
-from pipelines.data.versions.folds import open_splits
-from pipelines.data.versions.versions import Version, leave_out_features
+from pipelines.data.versions.folds import open_splits, training_version
+from pipelines.data.versions.versions import Version
 from pipelines.errors import ConfigError, LockstepError, TrackingError
 from pipelines.launch.checks import check_training
 from pipelines.launch.cluster import RayOutput, cluster, job_tags
@@ -72,7 +72,7 @@ def run_search(config: Config, origin: str = "", output: str = "", ray_output: R
     config = place_trials(config)
     path = winner_path(origin, output) if origin else None
     version = open_splits(config)
-    check_training(config, leave_out_features(version, config.task.left_out))
+    check_training(config, training_version(config, version))
     metric, direction = choose_metric(config, version)
     alternatives = read_alternatives(config, version, metric)
     progress = Progress()
@@ -167,7 +167,8 @@ class SearchState:
         return self._final.next_task()
 
     def take(self, key: tuple[str, int], answer: Answer) -> None:
-        """Take the answer of a task. Raises TrackingError if MLflow cannot be used, and LockstepError if the winner cannot be trained."""
+        """Take the answer of a task. Raises TrackingError if MLflow cannot be used, and LockstepError if a training was interrupted, or the
+        winner cannot be trained."""
         kind, number = key
         if self._final is not None and kind == FINAL:
             self._final.take(number, answer)
@@ -220,10 +221,13 @@ class SearchState:
         return TrialTask((JOB, number), config.model_dump(mode="json", by_alias=True), version, job.epochs, tags)
 
     def _take_job(self, number: int, answer: Answer) -> None:
-        """Take the answer of a job's task: what it reached is read from MLflow."""
+        """Take the answer of a job's task: what it reached is read from MLflow. Where MLflow was away, or the training was interrupted, the
+        search ends with that: as the worst of trials, it would change what comes after it."""
         job = self.jobs[number]
         if answer.kind == "TrackingError":
             raise TrackingError(answer.error)
+        if answer.kind == "SystemExit":
+            raise LockstepError(f"trial {job.trial}: {answer.error}")
         config = self.trial_config(job.params)
         curve = read_curve(config, self.versions.open(config), self.metric)
         if curve:

@@ -68,6 +68,8 @@ class FinalTrainings:
         for number, alternative in enumerate(alternatives, 1):
             what = f"alternative {number}, {alternative.config.task.kind},"
             self._add(_Training(alternative.config, {ALTERNATIVE: str(number)}, what))
+        if not alternatives:  # the winner is the best, and nothing need be awaited
+            self._stages.pop(0)()
 
     def next_task(self) -> TrialTask | NoJob:
         """The next training that is not in MLflow."""

@@ -14,7 +14,7 @@ from pipelines import tracking
 from pipelines.config import Config, parse
 from pipelines.config.tuning import Tune
 from pipelines.data.versions.versions import Version
-from pipelines.errors import ConfigError, TrackingError
+from pipelines.errors import ConfigError, LockstepError, TrackingError
 from pipelines.runtime.progress import Progress
 from pipelines.tracking import search_run
 from pipelines.tracking.parent_run import PARENT
@@ -134,11 +134,8 @@ def test_of_equal_trials_one_is_trained_and_answers_the_others(config: Config) -
     version = open_dataset(config)
     versions: Any = SimpleNamespace(open=lambda config: version, find=lambda config: version, is_making=False)
     run: Any = SimpleNamespace(run_id="search")
-    search, under_way, trained = (
-        SearchState(config, [], versions, run, "auc", _plan(config, "max"), Progress()),
-        list[TrialTask](),
-        list[float](),
-    )
+    search = SearchState(config, [], versions, run, "auc", _plan(config, "max"), Progress())
+    under_way, trained = list[TrialTask](), list[float]()
     while (task := search._next_job_task()) is not DONE or under_way:
         if isinstance(task, TrialTask):
             under_way.append(task)
@@ -152,13 +149,26 @@ def test_of_equal_trials_one_is_trained_and_answers_the_others(config: Config) -
     assert {search._trial_result(number).score for number in range(1, 9)} == {0.9}
 
 
+def test_a_trial_that_was_interrupted_ends_the_search_and_is_not_the_worst(config: Config) -> None:
+    """As the worst of trials, it would change all that are proposed after it; the same search goes on with it."""
+    version = open_dataset(config)
+    versions: Any = SimpleNamespace(open=lambda config: version, find=lambda config: version, is_making=False)
+    run: Any = SimpleNamespace(run_id="search")
+    search = SearchState(config, [], versions, run, "auc", _plan(config, "max"), Progress())
+    task = search._next_job_task()
+    assert isinstance(task, TrialTask)
+    with pytest.raises(LockstepError, match="trial 1: its training was interrupted"):
+        search.take(task.key, Answer("its training was interrupted, with exit code 143; the same search goes on with it", "SystemExit"))
+    assert not search._scores
+
+
 def test_the_full_grid_of_a_population_has_its_first_members_only(config: Config) -> None:
     """Others continue them, and train no epoch that these would not."""
     space: Any = {"train.lr": {"log": [2e-2, 1e-1]}}
     config = config.model_copy(update={"tune": Tune(space=space, trials=4, scheduler="pbt")})  # type: ignore[arg-type]
     version = open_dataset(config)
     versions: Any = SimpleNamespace(open=lambda config: version, find=lambda config: version, is_making=False)
-    search = SearchState(config, versions, SimpleNamespace(run_id="search"), "auc", _plan(config, "max"), Progress())  # type: ignore[arg-type]
+    search = SearchState(config, [], versions, SimpleNamespace(run_id="search"), "auc", _plan(config, "max"), Progress())  # type: ignore[arg-type]
     rungs = [(number, {"train.lr": 0.02}, epochs) for epochs in (1, 2, 3) for number in range(1 + (epochs > 1), 5 + (epochs > 1))]
     search.jobs = [
         TrialJob(number, params, epochs, epochs - 1, ForkPoint(1, 1) if number > 4 else None) for number, params, epochs in rungs
