@@ -29,7 +29,7 @@ class AlternativeModel:
     """Its section `task`, as the file of a config has it."""
     train: Mapping[str, Any]
     """Its own settings of `train`, with the metric of the search where the best epoch would be chosen by another one."""
-    kept: frozenset[str]
+    placement_names: frozenset[str]
     """The names of those that are the search's own, of where a training runs."""
 
 
@@ -62,17 +62,17 @@ def read_alternatives(config: Config, version: Version, metric: str) -> list[Alt
 
 def _read(config: Config, alternative: Alternative, version: Version, metric: str, place: str) -> AlternativeModel:
     values = config_values(config)
-    placement = {name: value for name, value in values["train"].items() if name in FOR_EVERY_TASK}
-    values |= {"task": alternative.task, "train": {**placement, **alternative.train}}
+    shared = {name: value for name, value in values["train"].items() if name in FOR_EVERY_TASK}
+    values |= {"task": alternative.task, "train": {**shared, **alternative.train}}
     tried = parse(values, place, recorded=True)
     ineffective = {name.split(".")[1] for name, _ in ineffective_settings(tried) if name.startswith("train.")}
-    kept = {name: value for name, value in placement.items() if name not in ineffective}
-    task, own = build_task(tried.task, version.manifest), dict(alternative.train)
+    placement = {name: value for name, value in shared.items() if name not in ineffective}
+    task, own_train = build_task(tried.task, version.manifest), dict(alternative.train)
     if task.choose_monitor(tried.train.monitor)[0] != metric:
-        own["monitor"] = task.choose_monitor(metric)[0]
-        kept.pop("monitor", None)
-    trained = parse({**values, "train": {**kept, **own}}, place)
+        own_train["monitor"] = task.choose_monitor(metric)[0]
+        placement.pop("monitor", None)
+    trained = parse({**values, "train": {**placement, **own_train}}, place)
     version = training_version(trained, version)
     trained = fill_in_origins(trained, version)
     check_training(trained, version)
-    return AlternativeModel(trained, alternative.task, own, frozenset(kept))
+    return AlternativeModel(trained, alternative.task, own_train, frozenset(placement))

@@ -54,7 +54,7 @@ def combination_config(config: Config, runs: Sequence[str], versions: TrialVersi
     task = {"kind": kind, TASKS.by_name[kind].origins_setting: list(runs), "use": {}}
     values, _ = convert_to_task(deepcopy(config_values(config)), task)
     combination = parse(values, "the combination of trials")
-    version = versions.open(combination)
+    version = versions.get(combination)
     combination = fill_in_origins(combination, version)
     check_training(combination, version)
     return combination

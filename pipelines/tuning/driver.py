@@ -141,7 +141,7 @@ class SearchState:
     ) -> None:
         self.config, self.alternatives, self.versions, self.run, self.metric, self.plan = config, alternatives, versions, run, metric, plan
         self._progress, self._propose = progress, proposer(config.tune, plan)
-        self._values = config_values(_replace_monitor(config, versions.open(config), metric))
+        self._values = config_values(_replace_monitor(config, versions.get(config), metric))
         self._deadline = time.monotonic() + (budget_seconds(config.tune.budget) or float("inf"))
         self.jobs: list[TrialJob] = []
         self._without_version: list[int] = []
@@ -229,7 +229,7 @@ class SearchState:
         if answer.kind == "SystemExit":
             raise LockstepError(f"trial {job.trial}: {answer.error}")
         config = self.trial_config(job.params)
-        curve = read_curve(config, self.versions.open(config), self.metric)
+        curve = read_curve(config, self.versions.get(config), self.metric)
         if curve:
             self._curves[job.trial] = curve
         if not self._note_result(number, job, curve):
@@ -238,14 +238,14 @@ class SearchState:
     def trial_config(self, params: Params) -> Config:
         """The config of a trial whose dataset version is there. Raises ConfigError for values that do not go together."""
         config = parse_trial(self._values, params)
-        return fill_in_origins(config, self.versions.open(config))
+        return fill_in_origins(config, self.versions.get(config))
 
     def winner_settings(self, result: SearchResult) -> NewSettings:
         """The settings of the best model that take the place of the file's: parameters of a trial or sections of an alternative, and the
         metric that selects the best epoch."""
         if result.chosen:
             alternative = self.alternatives[result.chosen - 1]
-            return NewSettings({"task": alternative.task, "train": alternative.train}, alternative.kept)
+            return NewSettings({"task": alternative.task, "train": alternative.train}, alternative.placement_names)
         monitor = self._values["train"].get("monitor", "")
         return NewSettings({**result.best.params, **({} if monitor == self.config.train.monitor else {"train.monitor": monitor})})
 
@@ -301,7 +301,7 @@ class SearchState:
         return [winner, *best_trials(others, len(self.plan.rungs) - 1, self.plan.direction, count)]
 
     def _dataset_digest(self, trial: TrialResult) -> str:
-        return self.versions.open(parse_trial(self._values, trial.params)).digest
+        return self.versions.get(parse_trial(self._values, trial.params)).digest
 
     def result(self, output: str) -> SearchResult:
         """The result of the search, once all answers are taken."""

@@ -96,12 +96,12 @@ def main() -> None:
     warnings = _Warnings()
     logging.getLogger("pipelines").addHandler(warnings)
     with exit_on_signals():
-        answer = EtlAnswer()
+        error, kind = "", ""
         try:
             make_version(json.load(sys.stdin))
-        except LockstepError as error:
-            answer = EtlAnswer(str(error), type(error).__name__)
-        print(json.dumps(answer._replace(warnings=warnings.texts)._asdict()), flush=True)
+        except LockstepError as failure:
+            error, kind = str(failure), type(failure).__name__
+        print(json.dumps(EtlAnswer(error, kind, warnings.texts)._asdict()), flush=True)
 
 
 class _Warnings(logging.Handler):

@@ -34,7 +34,7 @@ ALTERNATIVE, SEED, COMBINED = "alternative", "seed", "combined"
 class _Training:
     config: Config
     tags: Mapping[str, str]
-    what: str
+    description: str
     """In the words of messages."""
     is_needed: bool = False
     """Whether the search has no result without it."""
@@ -53,7 +53,7 @@ class FinalTrainings:
         parent: str,
     ) -> None:
         """`monitor` is the metric of the search, and whether less or more of it is better; `parent` the run that holds all trainings."""
-        (self.winner, config), *self._others = trials
+        (self.winner, config), *self._other_trials = trials
         self._versions, self._settings, self._parent = versions, settings, parent
         self._metric, self._direction = monitor
         self._kinds = [alternative.config.task.kind for alternative in alternatives]
@@ -66,8 +66,8 @@ class FinalTrainings:
         """Number of the alternative that is better than the winner; 0 for none."""
         self._add(_Training(config, {TRIAL: str(self.winner.number)}, f"the winner, trial {self.winner.number},", is_needed=True))
         for number, alternative in enumerate(alternatives, 1):
-            what = f"alternative {number}, {alternative.config.task.kind},"
-            self._add(_Training(alternative.config, {ALTERNATIVE: str(number)}, what))
+            description = f"alternative {number}, {alternative.config.task.kind},"
+            self._add(_Training(alternative.config, {ALTERNATIVE: str(number)}, description))
         if not alternatives:  # the winner is the best, and nothing need be awaited
             self._stages.pop(0)()
 
@@ -81,7 +81,7 @@ class FinalTrainings:
             self._stages.pop(0)()
         number = self._waiting.pop(0)
         config, tags = self._trainings[number].config, {PARENT: self._parent, **self._trainings[number].tags}
-        return TrialTask((FINAL, number), config.model_dump(mode="json", by_alias=True), self._versions.open(config), None, tags)
+        return TrialTask((FINAL, number), config.model_dump(mode="json", by_alias=True), self._versions.get(config), None, tags)
 
     def take(self, number: int, answer: Answer) -> None:
         """Take the answer of a training. Raises TrackingError if MLflow cannot be used, and LockstepError if the training was interrupted,
@@ -92,10 +92,10 @@ class FinalTrainings:
         if not answer.error:
             self._results[number] = answer.result
         elif training.is_needed or answer.kind == "SystemExit":
-            raise LockstepError(f"{training.what} could not be trained to the end: {answer.error}")
+            raise LockstepError(f"{training.description} could not be trained to the end: {answer.error}")
         else:
             self._errors[number] = answer.error
-            log.warning("%s could not be trained to the end, and is left out: %s", training.what, answer.error)
+            log.warning("%s could not be trained to the end, and is left out: %s", training.description, answer.error)
 
     @property
     def model(self) -> str:
@@ -131,8 +131,8 @@ class FinalTrainings:
         best = self._trainings[self.chosen]
         for place in range(1, self._settings.final_seeds + 1):
             config = _replace_seed(best.config, best.config.train.seed + place)
-            self._add(_Training(config, {SEED: str(config.train.seed)}, best.what, is_needed=True))
-        for trial, config in self._others:
+            self._add(_Training(config, {SEED: str(config.train.seed)}, best.description, is_needed=True))
+        for trial, config in self._other_trials:
             self._add(_Training(config, {TRIAL: str(trial.number)}, f"trial {trial.number}, which was to be combined,"))
 
     def _add_combination(self) -> None:
@@ -155,7 +155,7 @@ class FinalTrainings:
         return list(dict.fromkeys(runs))
 
     def _digest(self, number: int) -> str:
-        return self._versions.open(self._trainings[number].config).digest
+        return self._versions.get(self._trainings[number].config).digest
 
     def _score(self, number: int) -> float | None:
         """The metric of a training's best epoch on validation; None if it has none."""
@@ -166,7 +166,7 @@ class FinalTrainings:
         """Add a training. If it is finished in MLflow already, its result is taken."""
         number = len(self._trainings)
         self._trainings.append(training)
-        finished = tracking.find_finished_training(training.config, self._versions.open(training.config))
+        finished = tracking.find_finished_training(training.config, self._versions.get(training.config))
         if finished is None:
             self._waiting.append(number)
         else:

@@ -56,7 +56,7 @@ class TrialVersions:
             self._versions[key] = version
         return training_version(config, self._versions[key])
 
-    def open(self, config: Config) -> Version:
+    def get(self, config: Config) -> Version:
         """The version of a trial that has been found before. Raises as `find` does."""
         version = self.find(config)
         assert version is not None, "it has been made for a trial"

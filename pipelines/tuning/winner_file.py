@@ -40,7 +40,7 @@ class NewSettings:
 
     params: Params
     """Values by the dotted names of settings, or all of `task` and `train` by the names of these sections."""
-    kept: frozenset[str] = frozenset()
+    placement_names: frozenset[str] = frozenset()
     """Settings of the file's section `train` that stay where all others of it are replaced."""
 
 
@@ -69,8 +69,9 @@ def replace_settings(text: str, settings: NewSettings) -> str:
 
 def _new_section(section: Any, name: str, settings: NewSettings) -> Any:
     if name in settings.params:
-        kept = {key: value for key, value in section.items() if key in settings.kept} if isinstance(section, Mapping) else {}
-        section = {**(kept if name == "train" else {}), **settings.params[name]}
+        present = section.items() if name == "train" and isinstance(section, Mapping) else ()
+        placement = {key: value for key, value in present if key in settings.placement_names}
+        section = {**placement, **settings.params[name]}
     return _apply_params(section, name, settings.params)
 
 

@@ -78,7 +78,7 @@ def test_the_best_epoch_of_an_alternative_is_chosen_by_the_search_s_metric(confi
 def test_settings_of_a_network_alone_are_not_kept_by_trees(config: Config, version: Version) -> None:
     train = config.train.model_dump(exclude_unset=True) | {"balance": "auto", "workers": 2, "seed": 5}
     model = read_one(config.model_copy(update={"train": type(config.train).model_validate(train)}), version, TREES)
-    assert "balance" not in model.kept and {"workers", "seed"} <= model.kept
+    assert "balance" not in model.placement_names and {"workers", "seed"} <= model.placement_names
     assert (model.config.train.seed, model.config.train.max_workers, model.config.train.strategy.kind) == (5, 2, "boosting")
 
 

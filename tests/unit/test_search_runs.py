@@ -132,7 +132,7 @@ def test_of_equal_trials_one_is_trained_and_answers_the_others(config: Config) -
     space: Any = {"train.lr": {"choice": [1e-3, 3e-3]}}
     config = config.model_copy(update={"tune": Tune(space=space, trials=8, parallel=4, scheduler="none", proposer="random")})  # type: ignore[arg-type]
     version = open_dataset(config)
-    versions: Any = SimpleNamespace(open=lambda config: version, find=lambda config: version, is_making=False)
+    versions: Any = SimpleNamespace(get=lambda config: version, find=lambda config: version, is_making=False)
     run: Any = SimpleNamespace(run_id="search")
     search = SearchState(config, [], versions, run, "auc", _plan(config, "max"), Progress())
     under_way, trained = list[TrialTask](), list[float]()
@@ -152,7 +152,7 @@ def test_of_equal_trials_one_is_trained_and_answers_the_others(config: Config) -
 def test_a_trial_that_was_interrupted_ends_the_search_and_is_not_the_worst(config: Config) -> None:
     """As the worst of trials, it would change all that are proposed after it; the same search goes on with it."""
     version = open_dataset(config)
-    versions: Any = SimpleNamespace(open=lambda config: version, find=lambda config: version, is_making=False)
+    versions: Any = SimpleNamespace(get=lambda config: version, find=lambda config: version, is_making=False)
     run: Any = SimpleNamespace(run_id="search")
     search = SearchState(config, [], versions, run, "auc", _plan(config, "max"), Progress())
     task = search._next_job_task()
@@ -167,7 +167,7 @@ def test_the_full_grid_of_a_population_has_its_first_members_only(config: Config
     space: Any = {"train.lr": {"log": [2e-2, 1e-1]}}
     config = config.model_copy(update={"tune": Tune(space=space, trials=4, scheduler="pbt")})  # type: ignore[arg-type]
     version = open_dataset(config)
-    versions: Any = SimpleNamespace(open=lambda config: version, find=lambda config: version, is_making=False)
+    versions: Any = SimpleNamespace(get=lambda config: version, find=lambda config: version, is_making=False)
     search = SearchState(config, [], versions, SimpleNamespace(run_id="search"), "auc", _plan(config, "max"), Progress())  # type: ignore[arg-type]
     rungs = [(number, {"train.lr": 0.02}, epochs) for epochs in (1, 2, 3) for number in range(1 + (epochs > 1), 5 + (epochs > 1))]
     search.jobs = [

@@ -77,9 +77,9 @@ def test_a_trial_without_other_encoders_has_the_version_of_the_search(tmp_path: 
     version = write(config)
     with TrialVersions(config, version) as trials:
         assert trials.find(pipeline(tmp_path, hidden=[8])) is version
-        without = trials.open(pipeline(tmp_path, use={"y": False}))
+        without = trials.get(pipeline(tmp_path, use={"y": False}))
         assert [column.role for column in without.columns] == ["feature", "carried", "target"] and without.digest == version.digest
-        assert trials.open(config) is version, "another trial has all features again"
+        assert trials.get(config) is version, "another trial has all features again"
     assert not etl.begun
 
 
@@ -91,7 +91,7 @@ def test_etl_makes_a_version_once(tmp_path: Path, etl: type[FakeEtl]) -> None:
         assert trials.find(third) is None and len(etl.begun) == 1, "one at a time"
         other_version = write(other)
         etl.outcome = EtlAnswer()
-        assert trials.open(other).digest == other_version.digest and trials.open(other) is trials.open(other)
+        assert trials.get(other).digest == other_version.digest and trials.get(other) is trials.get(other)
         assert trials.find(third) is None and [values["dataset"]["features"]["x"]["encoder"] for values in etl.begun] == [
             "minmax",
             "robust",
@@ -102,7 +102,7 @@ def test_a_search_that_only_finds_a_version_leaves_the_newest_as_it_is(tmp_path:
     config, other = pipeline(tmp_path), pipeline(tmp_path, "minmax")
     own_version, other_version = write(config), write(other)
     assert versions(config.dataset.path)[0][0] == other_version.root, "as its user wanted"
-    assert TrialVersions(config, own_version).open(other).digest == other_version.digest and not etl.begun
+    assert TrialVersions(config, own_version).get(other).digest == other_version.digest and not etl.begun
     assert versions(config.dataset.path)[0][0] == other_version.root
 
 
@@ -159,7 +159,7 @@ def test_an_error_that_another_etl_may_not_have_ends_the_search(
     assert trials.find(other) is None and len(etl.begun) == 2, "the same command has it made"
     write(other)
     etl.outcome = EtlAnswer()
-    trials.open(other)
+    trials.get(other)
 
 
 def test_warnings_of_an_etl_are_logged(tmp_path: Path, etl: type[FakeEtl], caplog: pytest.LogCaptureFixture) -> None:
@@ -168,7 +168,7 @@ def test_warnings_of_an_etl_are_logged(tmp_path: Path, etl: type[FakeEtl], caplo
     trials.find(other)
     write(other)
     etl.outcome = EtlAnswer(warnings=["a split is far from its share"])
-    trials.open(other)
+    trials.get(other)
     assert caplog.messages == ["ETL of a trial: a split is far from its share"]
 
 
@@ -208,7 +208,7 @@ def test_a_version_with_other_rows_is_refused(tmp_path: Path, etl: type[FakeEtl]
             trials.find(other)
     median = pipeline(tmp_path).model_copy(update={"dataset": add_median(other)})
     other_version = write(median)
-    assert trials.open(median).digest == other_version.digest
+    assert trials.get(median).digest == other_version.digest
 
 
 def add_median(config: Config) -> Any:
