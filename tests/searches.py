@@ -1,12 +1,14 @@
 """A search that has ended, made by the search's own decisions over invented curves, for tests of its page. No Ray, and no MLflow."""
 
 import math
+import random
+from collections.abc import Callable
 from typing import Any
 
 from pipelines.config.tuning import Dimension, Tune
 from pipelines.tracking.search_files import TrialResult
 from pipelines.tuning.proposals import proposer
-from pipelines.tuning.search import DONE, SearchPlan, TrialJob, TrialScore, best_trial, next_job, total_epochs
+from pipelines.tuning.search import DONE, WAIT, SearchPlan, TrialJob, TrialScore, best_trial, next_job, total_epochs
 from pipelines.tuning.search_result import SearchResult, fresh_seeds
 
 SPACE: dict[str, Any] = {
@@ -16,6 +18,25 @@ SPACE: dict[str, Any] = {
     "task.layers": {"int": [1, 4]},
 }
 CONFIG_PARAMS: dict[str, Any] = {"train.lr": 1e-3, "task.dropout": 0.1, "task.hidden": [64], "task.layers": 2}
+
+
+def run_decisions(
+    plan: SearchPlan, settings: Tune, score: Callable[[TrialJob], TrialScore], order: int, slots: int
+) -> tuple[list[TrialJob], dict[int, TrialScore]]:
+    """All jobs of a search and their results, where `slots` run at a time, and end in an order of chance."""
+    chance, propose = random.Random(order), proposer(settings, plan)
+    jobs, results, running = list[TrialJob](), dict[int, TrialScore](), list[int]()
+    while True:
+        decision = next_job(plan, propose, jobs, results) if len(running) < slots else WAIT
+        if isinstance(decision, TrialJob):
+            jobs.append(decision)
+            running.append(len(jobs) - 1)
+            continue
+        if decision is DONE and not running:
+            return jobs, results
+        assert running, "a search that waits has something to wait for"
+        index = running.pop(chance.randrange(len(running)))
+        results[index] = score(jobs[index])
 
 
 def sample_curve(params: dict[str, Any], epochs: int) -> tuple[float, ...]:

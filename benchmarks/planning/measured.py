@@ -7,7 +7,7 @@ sheet is measured first. A prediction knows these, and nothing of training on se
 with its loader, over Gloo, without Ray and without saves. Raw data are read from LOCKSTEP_RAW; a pipeline without them is left out.
 
 The cores of a shared machine are slower by a third for seconds at a time. So the same processes time passes and train in turns, a ratio is
-of one turn, and the median of the ratios counts.
+of one turn, of the lower quartile of steps in both, and the median of the ratios counts.
 
 Prints seconds of a step and gigabytes of a worker, with their ratios, and writes measured-<machine>-<date>.json.
 """

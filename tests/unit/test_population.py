@@ -1,7 +1,6 @@
 """A population decides the same whatever is done first, and each member is one config with its complete history. No Ray, and no MLflow."""
 
 import math
-import random
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -11,6 +10,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from searches import run_decisions
 
 from pipelines.config import load
 from pipelines.config.train.changes import CHANGES, TrainChange, value_after
@@ -19,7 +19,7 @@ from pipelines.errors import ConfigError
 from pipelines.tracking.search_files import TrialResult, lineage
 from pipelines.tuning.population import FACTORS, Population, comparison_epochs, create_population, population_size
 from pipelines.tuning.proposals import proposer
-from pipelines.tuning.search import DONE, WAIT, SearchPlan, TrialJob, TrialScore, best_trial, next_job, total_epochs
+from pipelines.tuning.search import WAIT, SearchPlan, TrialJob, TrialScore, best_trial, next_job, total_epochs
 from pipelines.tuning.search_result import SearchResult, describe_lineage, describe_params, fresh_seeds
 from pipelines.tuning.space import check_search
 
@@ -50,21 +50,13 @@ def quality(job: TrialJob) -> list[float]:
 def drive(
     plan: SearchPlan = PLAN, settings: Tune = SETTINGS, order: int = 0, slots: int = 4, curve: Quality = quality
 ) -> tuple[Jobs, Results]:
-    """All jobs of a search and their results, where `slots` run at a time, and end in an order of chance."""
-    chance, propose = random.Random(order), proposer(settings, plan)
-    jobs, results, running = Jobs(), Results(), list[int]()
-    while True:
-        decision = next_job(plan, propose, jobs, results) if len(running) < slots else WAIT
-        if isinstance(decision, TrialJob):
-            jobs.append(decision)
-            running.append(len(jobs) - 1)
-            continue
-        if decision is DONE and not running:
-            return jobs, results
-        assert running, "a search that waits has something to wait for"
-        index = running.pop(chance.randrange(len(running)))
-        values = curve(jobs[index])
-        results[index] = TrialScore(max(values), values[-1]) if values else TrialScore(None)
+    """As `run_decisions`, with scores from the curve of each trial; one without a curve fails."""
+
+    def score(job: TrialJob) -> TrialScore:
+        values = curve(job)
+        return TrialScore(max(values), values[-1]) if values else TrialScore(None)
+
+    return run_decisions(plan, settings, score, order, slots)
 
 
 ALONE = drive(slots=1)

@@ -1,7 +1,6 @@
 """A search decides the same jobs whatever is done first; its settings are checked before anything starts. No Ray, and no MLflow."""
 
 import math
-import random
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,6 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
+from searches import run_decisions
 
 from pipelines.config import Config, load, parse
 from pipelines.config.reading import read_yaml_file
@@ -19,7 +19,7 @@ from pipelines.tuning import combination
 from pipelines.tuning.combination import best_trials, check_combination
 from pipelines.tuning.driver import place_trials
 from pipelines.tuning.proposals import proposer
-from pipelines.tuning.search import DONE, WAIT, SearchPlan, TrialJob, TrialScore, best_trial, next_job, rank, rung_epochs, total_epochs
+from pipelines.tuning.search import WAIT, SearchPlan, TrialJob, TrialScore, best_trial, next_job, rank, rung_epochs, total_epochs
 from pipelines.tuning.search_result import SearchResult, TrialResult, describe_first, describe_search, fresh_seeds, rank_trials
 from pipelines.tuning.space import check_search, config_params, config_values, parse_trial
 from pipelines.tuning.winner_file import NewSettings, replace_settings, winner_path, write_winner
@@ -45,22 +45,7 @@ def quality(job: TrialJob) -> float:
 def drive(
     plan: SearchPlan = PLAN, settings: Tune = SETTINGS, order: int = 0, slots: int = 4, score: Quality = quality
 ) -> tuple[list[TrialJob], dict[int, TrialScore]]:
-    """All jobs of a search and their results, where `slots` run at a time, and end in an order of chance."""
-    chance, propose = random.Random(order), proposer(settings, plan)
-    jobs: list[TrialJob] = []
-    results: dict[int, TrialScore] = {}
-    running: list[int] = []
-    while True:
-        decision = next_job(plan, propose, jobs, results) if len(running) < slots else WAIT
-        if isinstance(decision, TrialJob):
-            jobs.append(decision)
-            running.append(len(jobs) - 1)
-            continue
-        if decision is DONE and not running:
-            return jobs, results
-        assert running, "a search that waits has something to wait for"
-        index = running.pop(chance.randrange(len(running)))
-        results[index] = TrialScore(score(jobs[index]))
+    return run_decisions(plan, settings, lambda job: TrialScore(score(job)), order, slots)
 
 
 ALONE = drive(slots=1)
