@@ -30,6 +30,8 @@ HERE = "here"
 MESSAGE_BYTES = tuple(2**power for power in range(10, 25, 2))
 """Of the all-reduces that are timed."""
 _REPEATS, _WARM_UP = 15, 2
+_SUMS = 40
+"""Sums of gradients that are timed."""
 _SIDE, _NUMBERS, _KERNELS = 1024, 2**24, 1000
 """Side of the matrices, numbers of the vectors, and kernels that are timed together."""
 _UNITS, _UNIT_WIDTHS, _UNIT_ROWS = 4, (8, 64, 256, 1024), 32
@@ -122,12 +124,26 @@ def _time_all_reduces() -> dict[str, list[tuple[int, float]]]:
     rank, workers = dist.get_rank(), dist.get_world_size()
     blocks = [range(number, number + 1) for number in range(workers)]
     tree = TreeAllReduce(blocks, workers, rank, torch.device("cpu"), max(MESSAGE_BYTES))
-    ways: dict[str, Callable[[torch.Tensor], object]] = {"sockets": dist.all_reduce, "memory": lambda tensor: tree.reduce([tensor])}
-    if not tree.is_in_memory:
-        del ways["memory"]
-    return {
-        name: [(size, _median_seconds(way, torch.zeros(size // 4), dist.barrier)) for size in MESSAGE_BYTES] for name, way in ways.items()
-    }
+    tensors = [torch.zeros(size // 4) for size in MESSAGE_BYTES]
+    seconds = {"sockets": [_median_seconds(dist.all_reduce, tensor, dist.barrier) for tensor in tensors]}
+    if tree.is_in_memory:
+        seconds["memory"] = [_seconds_between_passes(tree, tensor) for tensor in tensors]
+    return {name: list(zip(MESSAGE_BYTES, of_sizes, strict=True)) for name, of_sizes in seconds.items()}
+
+
+def _seconds_between_passes(tree: TreeAllReduce, tensor: torch.Tensor) -> float:
+    """Median seconds of an all-reduce after a pass of a model, as in training: caches hold the pass, and threads that wait must get a core
+    again. Of workers, the last one to arrive waits for no other, so the shortest time counts."""
+    model, rows, seconds = nn.Sequential(*(nn.Linear(256, 256) for _ in range(8))), torch.rand(64, 256), []
+    for _ in range(_WARM_UP + _SUMS):
+        model(rows).sum().backward()
+        tensor.add_(1.0)
+        started = time.perf_counter()
+        tree.reduce([tensor], numbers=torch.zeros(1))
+        seconds.append(time.perf_counter() - started)
+    shortest = torch.tensor(seconds[_WARM_UP:])
+    dist.all_reduce(shortest, dist.ReduceOp.MIN)
+    return float(shortest.median())
 
 
 def _time_operators() -> tuple[float, float, float]:
