@@ -3,7 +3,7 @@
 import subprocess
 import sys
 import threading
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from versions import write_version
 
 from pipelines.data.loader import Batch, Loader, Order, shard_range
+from pipelines.data.loader.blocks import Block
 from pipelines.data.loader.order import Epoch
 from pipelines.data.loader.producer import Producer
 from pipelines.data.loader.reader import Reader
@@ -116,13 +117,13 @@ def test_p4_stopped_anywhere_and_resumed_with_another_world_size_nothing_changes
 
 @pytest.mark.parametrize("step", [0, 4, 9])
 def test_p4_a_resume_reads_the_row_groups_of_its_window_and_no_others(version: Version, monkeypatch: pytest.MonkeyPatch, step: int) -> None:
-    read, decode = [], Reader.read
+    read, decode = [], Reader.read_blocks
 
-    def count_decodes(reader: Reader, number: int) -> dict[str, np.ndarray]:
+    def count_decodes(reader: Reader, number: int, blocks: Sequence[Block]) -> list[np.ndarray]:
         read.append(number)
-        return decode(reader, number)
+        return decode(reader, number, blocks)
 
-    monkeypatch.setattr(Reader, "read", count_decodes)
+    monkeypatch.setattr(Reader, "read_blocks", count_decodes)
     order = Order(global_batch=512, window=2)
     loader = Loader(version, "train", order, range(1), cache_bytes=0, prefetch_bytes=1)
     loader.load_state_dict({"epoch": 0, "step": step, "order_version": 1})

@@ -2,9 +2,9 @@
 
 1. `order`     computes the rows of each step by permutations that a seed decides. NumPy only; no I/O, no state.
 2. `reader`    reads a row group and verifies it; never returns a wrong one.
-3. `blocks`    stores columns of one dtype and shape together, in reused memory.
+3. `blocks`    stores scalar columns of one dtype together, in reused memory.
 4. `batches`   decodes windows ahead of their use in threads, or caches the whole split. It copies rows of windows into batches, several
-               steps at a time, and these to a GPU concurrently with computation.
+               steps at a time, and these to a GPU concurrently with computation. `pace` says how many threads decode at once.
 5. `producer`  runs all this in a background thread.
 6. `loader`    joins these into an iterator whose state is three integers.
 """

@@ -1,10 +1,10 @@
 """Assembles batches: decodes the windows of an epoch in threads, ahead of their use and within a limit on memory, and copies their rows
 into tensors of several whole batches."""
 
-from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from threading import Lock
 
 import numpy as np
@@ -13,6 +13,7 @@ from torch import Tensor
 
 from pipelines.data.loader.blocks import NUMBERS, Block, Buffers, allocate, column_blocks
 from pipelines.data.loader.order import Epoch, RowRuns, Shard
+from pipelines.data.loader.pace import Pace
 from pipelines.data.loader.producer import limit_openmp_threads
 from pipelines.data.loader.reader import Reader
 
@@ -35,24 +36,27 @@ class Window:
 class Memory:
     """Memory for windows and chunks, kept from epoch to epoch; and the whole split if it fits into the cache."""
 
-    def __init__(self, reader: Reader, row_numbers: bool, device: torch.device, cached: bool) -> None:
+    def __init__(self, reader: Reader, row_numbers: bool, device: torch.device, cached: bool, threads: int = 1) -> None:
         blocks = column_blocks(column for column in reader.columns if column.role != "carried")
         self.narrow, self.wide = [block for block in blocks if not block.is_wide], [block for block in blocks if block.is_wide]
+        self.decoded = [*self.narrow, *self.wide]
+        """Blocks that are read, of which `blocks` has all but row numbers."""
         self.row_numbers = row_numbers
         self._permuted = [*self.narrow, NUMBERS] if row_numbers else self.narrow
         self.blocks = [*self._permuted, *self.wide]
         """Blocks of chunks: those that windows permute, then the others."""
         self.row_bytes = reader.row_bytes
+        self.pace = Pace(threads)
         on_gpu = device.type == "cuda" and cached and reader.decoded_bytes <= torch.cuda.mem_get_info(device)[0] // 2
         self.device = device if on_gpu else torch.device("cpu")
         """Device of windows and chunks: the GPU if its free memory is twice the split's size, since the model needs the rest."""
         self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None
         """The GPU's stream for gathers and copies, which wait for no step there."""
         self._pin = device.type == "cuda" and not on_gpu
-        self.lanes, self.wide_windows = Buffers(), Buffers()
+        self.narrow_windows, self.wide_windows = Buffers(), Buffers()
         self._windows, self._chunks = Buffers(), Buffers()
         with torch.cuda.stream(self.stream) if self.stream is not None else nullcontext():  # its memory never moves to another stream
-            self.cache = Cache(reader, [*self.narrow, *self.wide], self.device) if cached else None
+            self.cache = Cache(reader, self.decoded, self.device) if cached else None
 
     def prepare_thread(self) -> None:
         """Make the calling thread's work on the GPU go to `stream`."""
@@ -86,25 +90,24 @@ class Cache:
             with self._locks[number % CACHE_LOCKS]:
                 if not self._filled[number]:
                     start, rows = int(self._first_row[number]), int(self._reader.group_rows[number])
-                    self._place(self._reader.read(number), start, rows)
+                    self._place(self._reader.read_blocks(number, self._blocks), start, rows)
                     self._filled[number] = True
 
-    def _place(self, columns: dict[str, np.ndarray], start: int, rows: int) -> None:
+    def _place(self, arrays: list[np.ndarray], start: int, rows: int) -> None:
         if self._is_on_host:
-            lay(columns, self._blocks, self.rows, slice(0, rows), start)
-        else:  # one copy to the GPU per block, not per column
+            lay(arrays, self.rows, slice(0, rows), start)
+        else:
             staged = Buffers().empty(self._blocks, rows)
-            lay(columns, self._blocks, staged, slice(0, rows), 0)
+            lay(arrays, staged, slice(0, rows), 0)
             for block, values in zip(self.rows, staged, strict=True):
                 block[:, start : start + rows] = values
 
 
-def lay(columns: dict[str, np.ndarray], blocks: list[Block], targets: list[Tensor], rows: slice, at: int) -> None:
-    """Copy rows of decoded columns into their blocks, from row `at` on."""
-    for block, target in zip(blocks, targets, strict=True):
-        for name, lane in zip(block.names, target, strict=True):
-            values, lane_array = columns[name][rows], lane.numpy()
-            lane_array[at : at + len(values)] = values.view(lane_array.dtype)
+def lay(arrays: Sequence[np.ndarray], targets: Sequence[Tensor], rows: slice, at: int) -> None:
+    """Copy rows of decoded blocks, of shape (columns, rows, *shape), into targets from row `at` on."""
+    for values, target in zip(arrays, targets, strict=True):
+        target_array = target.numpy()
+        target_array[:, at : at + rows.stop - rows.start] = values[:, rows].view(target_array.dtype)
 
 
 class Windows:
@@ -125,6 +128,7 @@ class Windows:
         """Windows, and their shards, in the order of the rows of a shard that need them first."""
         self._launched = 0
         self._waiting_bytes = 0
+        self._begun, self._is_awaited, self._is_closed = 0, False, False
         self._futures: dict[tuple[int, int], Future[Window]] = {}
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="decode", initializer=memory.prepare_thread)
 
@@ -133,13 +137,17 @@ class Windows:
         while (shard, window) not in self._futures:
             self._launch()
         self._launch_ahead()  # not only after it was decoded: at an epoch's start the other threads would wait for the first
-        decoded = self._futures.pop((shard, window)).result()
+        future = self._futures.pop((shard, window))
+        self._is_awaited = True
+        decoded = future.result()
+        self._is_awaited = False
         self._waiting_bytes -= self._bytes(shard, window)
         self._launch_ahead()
         return decoded
 
     def close(self) -> None:
         """Let running decodes end and drop the others."""
+        self._is_closed = True
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def _launch_ahead(self) -> None:
@@ -150,10 +158,17 @@ class Windows:
         window, shard = self._due[:, self._launched].tolist()
         self._launched += 1
         self._waiting_bytes += self._bytes(shard, window)
-        self._futures[shard, window] = self._pool.submit(self._decode, self._shards[shard], window)
+        self._futures[shard, window] = self._pool.submit(self._decode_in_turn, self._shards[shard], window, self._bytes(shard, window))
 
     def _bytes(self, shard: int, window: int) -> int:
         return int(self._shards[shard].window_rows[window]) * self._reader.row_bytes
+
+    def _decode_in_turn(self, shard: Shard, window: int, size: int) -> Window:
+        with self._memory.pace.turn(size, lambda: self._is_awaited or self._begun < self._launched):
+            if self._is_closed:
+                raise CancelledError
+            self._begun += 1
+            return self._decode(shard, window)
 
     def _decode(self, shard: Shard, window: int) -> Window:
         memory, rows, index = self._memory, int(shard.window_rows[window]), shard.permutation(window)
@@ -171,32 +186,28 @@ class Windows:
             memory.cache.fill(shard.windows[window].group)
             wide = memory.cache.rows[len(memory.narrow) :]
             for source, target in zip(memory.cache.rows, permuted[: len(memory.narrow)], strict=False):
-                if source.is_cuda:
-                    torch.index_select(source, 1, at, out=target)  # one kernel, whatever the number of columns
-                else:  # column by column, which stays in the CPU's cache
-                    for lane, gathered in zip(source.unbind(0), target.unbind(0), strict=True):
-                        torch.index_select(lane, 0, at, out=gathered)
+                _gather_rows(source, at, target)
         return Window(permuted, wide, at)
 
     def _permute(self, runs: RowRuns, at: Tensor, permuted: list[Tensor]) -> list[Tensor]:
-        """Decode the runs: narrow columns into `permuted`, in the order `at`, and wide ones in stored order into the result.
-
-        A column's runs are concatenated and permuted while they are in the CPU's cache, which takes a third less time than concatenating
-        all columns first."""
+        """Decode the runs: narrow blocks into `permuted`, in the order `at`, and wide ones in stored order into the result."""
         memory, rows, end = self._memory, len(at), 0
-        wide, decoded = memory.wide_windows.empty(memory.wide, rows), []
+        wide, narrow = memory.wide_windows.empty(memory.wide, rows), memory.narrow_windows.empty(memory.narrow, rows)
         for group, start, count in zip(*(values.tolist() for values in (runs.group, runs.start, runs.rows)), strict=True):
-            columns = self._reader.read(group)
-            lay(columns, memory.wide, wide, slice(start, start + count), end)
-            decoded.append({name: columns[name][start : start + count] for block in memory.narrow for name in block.names})
+            lay(self._reader.read_blocks(group, memory.decoded), [*narrow, *wide], slice(start, start + count), end)
             end += count
-        for block, targets in zip(memory.narrow, permuted, strict=False):
-            lane = memory.lanes.empty([replace(block, names=block.names[:1])], rows)[0][0]  # of one column
-            for name, target in zip(block.names, targets.unbind(0), strict=True):
-                lane_array = lane.numpy()
-                np.concatenate([run[name].view(lane_array.dtype) for run in decoded], out=lane_array)
-                torch.index_select(lane, 0, at, out=target)
+        for values, target in zip(narrow, permuted, strict=False):
+            _gather_rows(values, at, target)
         return wide
+
+
+def _gather_rows(values: Tensor, at: Tensor, target: Tensor) -> None:
+    """Put rows `at` of a block, of shape (columns, rows, *shape), into `target`: in one call, since threads that call often wait for each
+    other."""
+    if len(values) == 1:
+        torch.index_select(values[0], 0, at, out=target[0])  # a fifth faster on a CPU
+    else:
+        torch.index_select(values, 1, at, out=target)
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""Blocks of stacked columns of one dtype and shape, which are gathered, copied and cut into batches together."""
+"""Blocks: scalar columns of one dtype, stacked, or a column of arrays, which are gathered, copied and cut into batches together."""
 
 import weakref
 from collections.abc import Iterable
@@ -17,8 +17,7 @@ ALIGNMENT = 64
 HUGE_PAGES_BYTES = 4 * 2**20
 """From this size on NumPy asks for pages of 2 MiB: one fault at the first touch instead of 512."""
 WIDE_BYTES = 512
-"""Values of at least this size are copied once, directly to their place in a batch. Narrower ones are first permuted within a window,
-column by column, which stays in the CPU's cache."""
+"""Values of at least this size are copied once, directly to their place in a batch. Narrower ones are first permuted within a window."""
 
 
 @dataclass(frozen=True)
@@ -41,11 +40,13 @@ class Block:
 
 
 def column_blocks(columns: Iterable[TensorColumn]) -> list[Block]:
-    def kind(column: TensorColumn) -> tuple[str, tuple[int, ...]]:
-        return column.dtype, column.shape
+    """The blocks of columns: scalars of one dtype are a block, and any other column is one of its own."""
+
+    def kind(column: TensorColumn) -> tuple[str, tuple[int, ...], str]:
+        return column.dtype, column.shape, column.name if column.shape else ""
 
     blocks = []
-    for (name, shape), group in groupby(sorted(columns, key=kind), kind):
+    for (name, shape, *_), group in groupby(sorted(columns, key=kind), kind):
         dtype = getattr(torch, name)
         blocks.append(Block(tuple(column.name for column in group), dtype, shape, torch.int16 if name == "uint16" else dtype))
     return blocks

@@ -79,7 +79,9 @@ class Loader:
         self._row_numbers, self._row_keys = row_numbers, row_keys
         if reserved := {ROW_NUMBERS, ROW_KEYS} & {column.name for column in self._reader.columns}:
             raise ConfigError(f"a column of {version.root} is called {reserved.pop()}, a name that batches need; rename the feature")
-        self._memory = Memory(self._reader, row_numbers or row_keys, torch.device(device), cached=self._reader.decoded_bytes <= cache_bytes)
+        self._memory = Memory(
+            self._reader, row_numbers or row_keys, torch.device(device), self._reader.decoded_bytes <= cache_bytes, threads
+        )
         self._device = torch.device(device)
 
     @property

@@ -5,7 +5,7 @@ in memory whose test split is one fold, whose validation split is the next one, 
 the test is the last of the three, and later folds are left out. Its row groups are those of the files: each split has them all, with the
 number of its rows in each."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
@@ -35,12 +35,12 @@ class FoldRowGroup(RowGroup):
     def stored_rows(self) -> int:
         return self.rows_in_file
 
-    def select(self, columns: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def row_selection(self, read: Callable[[str], np.ndarray]) -> np.ndarray:
         """Raises DatasetError if the rows of the folds are not as many as when the version was opened."""
-        selected = np.flatnonzero(np.isin(columns[self.fold_column], self.folds))
+        selected = np.flatnonzero(np.isin(read(self.fold_column), self.folds))
         if len(selected) != self.rows:
             raise DatasetError(f"it has {len(selected)} rows of folds {list(self.folds)}, and {self.rows} when the version was opened")
-        return {name: values[selected] for name, values in columns.items()}
+        return selected
 
 
 class FoldRowGroups(RowGroups):
