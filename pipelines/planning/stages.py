@@ -18,6 +18,11 @@ class WorkerLayers:
         return sum(count * layer.parameters for layer, count in self.layers)
 
     @cached_property
+    def blocks(self) -> tuple[tuple[Layer, int], ...]:
+        """Layers that are sharded as units of their own. A single layer is one unit with all the rest."""
+        return tuple(entry for entry in self.layers if entry[0].role == "block") if sum(count for _, count in self.layers) > 1 else ()
+
+    @cached_property
     def largest_unit(self) -> float:
         """Parameters of the largest layer, which is gathered as one."""
         return max(layer.parameters for layer, _ in self.layers)

@@ -344,7 +344,8 @@ def _data_parallel_seconds(share: WorkerLayers, machine: _Machine, forward: _Pas
     computing that hides the rest loses to it."""
     layout, links = machine.layout, machine.links
     parameters = share.parameters / layout.tensor
-    units = sum(count for _, count in share.layers)
+    blocks = sum(count for _, count in share.blocks)
+    units = blocks + 1  # the last has all that is outside of blocks
     if layout.parameter_shards == 1:
         members = machine.group("replicate", "shard", "context")
         links = memory_network(machine.hardware) if layout.full_copies and members.machines == 1 else links
@@ -352,18 +353,20 @@ def _data_parallel_seconds(share: WorkerLayers, machine: _Machine, forward: _Pas
         return _seconds_lost(machine, [_Phase(sums, backward.total, 1)], units)
     members = machine.group("shard", "context")
     links = shard_network(machine.hardware) if members.machines == 1 else links
-    gather = units * all_gather_seconds(BYTES[layout.precision] * parameters / units, members, links)
+    in_blocks = sum(count * layer.parameters for layer, count in share.blocks) / layout.tensor
+    second_gather = blocks * all_gather_seconds(BYTES[layout.precision] * in_blocks / blocks, members, links) if blocks else 0.0
+    gather = second_gather + all_gather_seconds(BYTES[layout.precision] * (parameters - in_blocks), members, links)
     scatter = units * reduce_scatter_seconds(4 * parameters / units, members, links)
     scatter += all_reduce_seconds(4 * parameters / layout.parameter_shards, machine.group("replicate"), links)
-    return _seconds_lost(machine, _phases(layout, gather, scatter, forward.total, backward.total), units)
+    return _seconds_lost(machine, _phases(layout, gather, second_gather, scatter, forward.total, backward.total), units)
 
 
-def _phases(layout: ParallelLayout, gather: float, scatter: float, forward: float, backward: float) -> list[_Phase]:
-    """The passes of a step: parameters are gathered for every forward pass, and again for the backward one if they were freed meanwhile.
+def _phases(layout: ParallelLayout, gather: float, second_gather: float, scatter: float, forward: float, backward: float) -> list[_Phase]:
+    """The passes of a step: parameters are gathered for every forward pass, and those of blocks again for the backward one if freed.
     Gradients are summed after every pass, or after the last one. A pipeline gathers and sums once, whatever its microbatches."""
     passes = layout.accumulation if layout.pipeline == 1 else 1
     sums = passes if layout.reduce_every_pass else 1
-    second_gather = gather if layout.reshard_after_forward and layout.pipeline == 1 else 0.0
+    second_gather = second_gather if layout.reshard_after_forward and layout.pipeline == 1 else 0.0
     return [
         _Phase(gather, forward, passes),
         _Phase(second_gather + scatter, backward, sums),
