@@ -21,6 +21,7 @@ installed := $(VENV)/installed
 spark := $(VENV)/installed-spark
 server := $(VENV)/installed-server
 docs := $(VENV)/installed-docs
+interpreter := $(VENV)/triton/installed
 locked := --no-deps --no-build-isolation --require-hashes --requirement requirements.lock
 export PATH := $(abspath $(VENV))/bin:$(PATH)
 # Absolute, since servers and jobs run in other folders. `abspath` would split it at spaces.
@@ -28,7 +29,7 @@ home := $(or $(value LOCKSTEP_HOME),$(CURDIR))
 override LOCKSTEP_HOME := $(if $(filter /%,$(firstword $(home))),$(home),$(CURDIR)/$(home))
 export LOCKSTEP_HOME
 
-.PHONY: help demo test test-all test-quick test-cluster test-gpu test-exports xla executorch docs docs-serve pages chaos ui lint lock bench figures clean java cluster-up cluster-status cluster-down
+.PHONY: help demo test test-all test-quick test-cluster test-gpu bench-gpu test-exports xla executorch docs docs-serve pages chaos ui lint lock bench figures clean java cluster-up cluster-status cluster-down
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,10 +39,10 @@ demo: java $(installed) ## train a tracked model of digits from raw data, with S
 	@python cluster/local/demo.py $(ARGS)
 	@$(MAKE) --no-print-directory $(spark)
 
-test: java $(spark) ## run the tests of every stage, capability and fault, in two processes; ARGS="-n 0 tests/unit -k order" runs some in one
+test: java $(spark) $(interpreter) ## run the tests of every stage, capability and fault, in two processes; ARGS="-n 0 tests/unit -k order" runs some in one
 	@python -m pytest $(processes) -m "not full" $(ARGS)
 
-test-all: java $(spark) $(server) ## run all tests: every combination, signals in all stages, documents, benchmarks in small, a cluster on one host
+test-all: java $(spark) $(server) $(interpreter) ## run all tests: every combination, signals in all stages, documents, benchmarks in small, a cluster on one host
 	@python -m pytest $(processes) $(ARGS)
 	@$(MAKE) --no-print-directory test-cluster ARGS=tests/cluster/test_cluster.py
 
@@ -83,6 +84,10 @@ test-cluster: java $(spark) $(server) ## test such a cluster on one host, on fiv
 
 test-gpu: $(installed) ## run the tests on a GPU: batches, tasks, strategies and whole runs
 	@python -m pytest $(or $(ARGS),tests/gpu)
+
+bench-gpu: $(installed) ## measure on a GPU in ten minutes, most telling first: GPT-2 and its parts, the perceptron, ResNet-50; dated results
+	@python -m benchmarks.gpu.training --models gpt2 perceptron ResNet $(ARGS)
+	@python -m benchmarks.gpu.parts $(ARGS)
 
 xla: .venv-xla/installed ## make .venv-xla, an environment with XLA for exports to stablehlo: 1.5 GB
 
@@ -161,6 +166,11 @@ $(spark): $(installed) cluster/local/class_archive.py
 	@echo "writing an archive of Java's classes, once: from then on Spark starts in half of the time; this takes a minute" >&2
 	@PYTHONPATH=. $(VENV)/bin/python cluster/local/class_archive.py || true
 	@touch $@
+
+# Kernels for GPUs, tested in Triton's interpreter. In a folder of its own: beside torch it would slow down every import of a compiler, and
+# torch for CUDA brings the version that it needs. Where there is no such wheel, the test is skipped.
+$(interpreter): $(project)
+	@$(VENV)/bin/python -m pip install -qq --no-deps --target $(VENV)/triton triton==3.9.0 && touch $@ || echo "no Triton, so kernels for GPUs are not tested" >&2
 
 $(server): $(project)
 	@$(VENV)/bin/python -m pip install -qq --constraint constraints.txt --editable '.[server]'

@@ -14,6 +14,7 @@ from ray.util.metrics import Gauge
 from pipelines.errors import TrainingError
 from pipelines.monitor.worker_heartbeat import Heartbeat
 from pipelines.report.evaluation import archive_name, pack
+from pipelines.runtime.slower_ways import slower_ways
 from pipelines.tasks.details import EvaluationData
 from pipelines.tasks.metrics.table import Value, numbers_only
 from pipelines.train.checkpoint.run_directory import ATTEMPT, ATTEMPTS, LOOK_SECONDS, PROGRESS, STOP, RunDirectory
@@ -176,10 +177,16 @@ class TrackedReports(RankZeroReports):
             def note() -> None:  # in the run's list of groups of workers, which shows restarts and resizes
                 self._earlier_attempts = (self._directory.glance(ATTEMPTS) or {}).get("attempts", [])
                 self._this_attempt = {"seconds": time.time(), "step": number, "workers": self._workers}
-                self._directory.put_json(ATTEMPTS, {"attempts": [*self._earlier_attempts, self._this_attempt]}, durable=False)
+                self._put_attempts()
 
             self._quietly(note)
+        elif slower_ways() != self._this_attempt.get("slower", []):
+            self._this_attempt["slower"] = slower_ways()
+            self._quietly(self._put_attempts)
         super().step(number)
+
+    def _put_attempts(self) -> None:
+        self._directory.put_json(ATTEMPTS, {"attempts": [*self._earlier_attempts, self._this_attempt]}, durable=False)
 
     def keep_evaluation(self, evaluation: EvaluationData) -> None:
         self._quietly(
@@ -188,9 +195,9 @@ class TrackedReports(RankZeroReports):
 
     def note_end(self, steps: int) -> None:
         """This group of workers ends after `steps` steps of the run, which are saved."""
-        attempt = {**self._this_attempt, "ended": time.time(), "steps": steps}
         if self._this_attempt:
-            self._quietly(lambda: self._directory.put_json(ATTEMPTS, {"attempts": [*self._earlier_attempts, attempt]}, durable=False))
+            self._this_attempt |= {"ended": time.time(), "steps": steps, "slower": slower_ways()}
+            self._quietly(self._put_attempts)
 
     def _quietly(self, act: Callable[[], None]) -> None:
         """Do what only the run's page needs; an error is logged, and does not fail the training."""

@@ -57,6 +57,8 @@ class TrainingAttempt:
     """When it had saved and ended, seconds since 1970; None if it died, or still trains."""
     steps: int | None = None
     """Steps of the run that were trained when it ended."""
+    slower: Sequence[str] = ()
+    """What the first worker computed in a slower way than it could, and why."""
 
 
 @dataclass(frozen=True)
@@ -211,7 +213,7 @@ class Event:
 
 def run_events(data: RunData) -> list[Event]:
     """Events in the order of time, and of steps; those without either come last."""
-    events = [*_attempts(data), *_silences(data), *_tag_events(data)]
+    events = [*_attempts(data), *_slower_ways(data), *_silences(data), *_tag_events(data)]
     return sorted(events, key=lambda event: (event.seconds is None, event.seconds or 0.0, event.step or 0))
 
 
@@ -228,6 +230,11 @@ def _attempts(data: RunData) -> Iterator[Event]:
         size = "" if now.workers == before.workers else f", resized from {before.workers} to {show_count(now.workers, 'worker')}"
         text = f"restarted at step {now.step:,}{size}{lost}{silent}"
         yield Event(text, now.step, PURPLE if size else RED, now.seconds)
+
+
+def _slower_ways(data: RunData) -> Iterator[Event]:
+    for attempt in data.attempts:
+        yield from (Event(reason, attempt.step, ORANGE, attempt.seconds) for reason in attempt.slower)
 
 
 def _silences(data: RunData) -> list[Event]:

@@ -12,6 +12,7 @@
 7. `templates`   loads the Jinja templates of a package, which escape all that they print.
 8. `imports`     imports large libraries in less time, or while something else starts.
 9. `machine`     has the rules about Java, memory, ports and GPUs, and `disks` those about disks, for errors and for `lockstep doctor`.
+10. `slower_ways` keeps what a process computes in a slower way than it could, and why, for the page of a run.
 
 `compat` is a room of its own: private names of libraries, each with a test that fails when it changes.
 """

@@ -10,6 +10,7 @@
 6. `trivial`     are predictors that a model must beat, such as class shares, which each task names.
 7. `details`     collect figures of an evaluation besides metrics: counts, samples, the most wrong rows.
 8. `model_parallel` says how workers divide a model: its layers, the tokens of a row, or its depth.
+9. `linear_cross_entropy` is that of a head with many classes, in little memory; `logit_kernels` are its kernels for GPUs.
 
 `bind` binds a task to the columns of a dataset version.
 `pipelines.config.tasks.task` defines their settings, and how a config names tasks of one's own.

@@ -173,6 +173,14 @@ def test_the_gpu_benchmark_runs_on_processors_in_its_small_form(runner: Benchmar
 
 
 @pytest.mark.full
+def test_the_parts_of_a_step_are_measured_on_processors_in_a_small_form(runner: BenchmarkRunner) -> None:
+    heads, attentions = runner.results("gpu.parts", name="gpu-parts-small")["tables"].values()
+    assert {"ours", "ours in 4 chunks", "ours without kernels", "torch"} <= {row["head"] for row in heads}
+    assert all(row["ms"] > 0 and row["difference"] < 0.05 for row in heads)
+    assert attentions[0]["ms"] > 0
+
+
+@pytest.mark.full
 def test_the_tables_of_sharded_begin_with_ddp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def measure_workers(workers: int, case: Case, train: dict[str, Any]) -> dict[str, float]:
         share = 0.5 if train else 1.0

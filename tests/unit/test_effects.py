@@ -103,6 +103,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "task.kernel": ({**_SERIES, "task.kernel": 5, "task.network": "linear"}, {"task.network": "dlinear"}),
     "task.heads": ({**_LANGUAGE, "task.heads": 2, "task.network": "lstm"}, {"task.network": "gpt"}),
     "task.cutoffs": ({**_WORDS, "task.cutoffs": [10, 40]}, {"dataset.features.text.vocabulary": 39}),
+    "task.chunk_tokens": ({**_WORDS, "task.cutoffs": [10, 20], "task.chunk_tokens": 8}, {"task.cutoffs": []}),
     "task.temperature": ({**_LANGUAGE, "task.temperature": 0.5, "task.sample_tokens": 0}, {"task.sample_tokens": 200}),
     "task.elastic_points": ({**_MASKS, "task.elastic_points": 8}, {"task.elastic": 4}),
     "task.patches_per_row": ({**_MASKS, "task.patches_per_row": 2}, {"task.patch": [8, 8]}),

@@ -58,7 +58,7 @@ THIRD_PARTIES = {
     "data.loader": {"numpy", "pyarrow", "threadpoolctl", "torch"},
     "data.rowwise": {"duckdb", "pyarrow", "sqlglot"},
     "data.sources": {"bracex", "numpy", "py4j", "pyarrow", "pyspark", "threadpoolctl", "wcmatch", "yaml"},
-    "tasks": {"faster_coco_eval", "lightgbm", "numpy", "torch", "torchmetrics", "transformers"},
+    "tasks": {"faster_coco_eval", "lightgbm", "numpy", "torch", "torchmetrics", "transformers", "triton"},
     "tasks.bind": {"numpy"},
     "tracking": {"mlflow", "numpy", "pandas", "pyarrow"},
     "report": {"PIL", "jinja2", "markupsafe", "matplotlib", "numpy", "prometheus_client", "pyarrow", "scipy"},
@@ -243,10 +243,12 @@ print(*[module.__file__ for name, module in sys.modules.items() if name.startswi
 """
     answer = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     files = {*map(Path, answer.stdout.split()), *ROOT.glob("pipelines/tasks/**/*.py"), *ROOT.glob("pipelines/data/features/**/*.py")}
-    modules = {name.partition(".")[0] for file in files for name in imported_names(file)} - sys.stdlib_module_names - {"pipelines"}
+    modules = (
+        {name.partition(".")[0] for file in files for name in imported_names(file)} - sys.stdlib_module_names - {"pipelines", "triton"}
+    )
     distributions = {**packages_distributions(), "mlflow": ["mlflow"]}  # which lies in three, the first of them with no server
-    # Settings of encoders and of tasks ask for what only they need, no model measures boxes or grows trees, and the last one comes with
-    # torchmetrics.
+    # Settings of encoders and of tasks ask for what only they need, no model measures boxes or grows trees, the last one comes with
+    # torchmetrics, and Triton with torch's builds for GPUs.
     without = {"faster-coco-eval", "lightgbm", "nibabel", "transformers", "lightning-utilities"}
     assert {distributions[module][0].lower() for module in modules} - without == {name.lower() for name in DISTRIBUTIONS}
 

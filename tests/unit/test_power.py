@@ -68,6 +68,12 @@ def test_worker_hours_and_events_of_a_run_that_was_restarted_resized_and_silent(
     ]
 
 
+def test_what_was_slower_than_it_could_be_is_on_the_page_with_the_reason() -> None:
+    reason = "cross entropy is computed by operators of torch, since its kernels do not run here: no compiler"
+    data = run_with_curves({"train/loss": [(3, 1_003.0, 0.5)]}, [TrainingAttempt(1_000.0, 0, 2, 1_010.0, 9, slower=[reason])])
+    assert reason in [event.text for event in run_events(data)] and reason in run_page(data)
+
+
 def test_an_interrupted_run_has_one_number_of_steps_and_of_hours_before_and_after_it_goes_on() -> None:
     """The group saved after step 33, three steps after the last point of its curves, and a second before the run was ended."""
     losses = [(step, 1_000.0 + step, 0.5) for step in range(3, 31, 3)]

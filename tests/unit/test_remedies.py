@@ -48,6 +48,7 @@ CASES = {
 }
 IN_PLACE = (*remedy_cases.IN_PLACE, *remedies_of_data.IN_PLACE, *remedies_of_training.IN_PLACE)
 TRIED_ELSEWHERE: dict[str, tuple[str, str]] = {
+    "of the logits of a head that workers divide; give the head": ("unit/test_tensor_parallel.py", 'head["head"](hidden, targets)'),
     "but models of kind {} have no average; set it to 0": ("unit/test_search.py", '"shakespeare.yaml", {"tune.combine": 0}'),
     "but no task of this installation combines models; set it to 0": ("unit/test_search.py", '"adult.yaml", {"tune.combine": 0}'),
     "task.use leaves out each feature of {}; use one of": ("unit/test_left_out_features.py", "check_training(config, version)"),

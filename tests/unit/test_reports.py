@@ -49,8 +49,9 @@ def test_details_that_cannot_be_written_fail_nothing(tmp_path: Path, caplog: pyt
     assert caplog.text.count("the run's page will lack something: ") == 1 and not folder.has(archive_name("test"))
 
 
-def test_a_group_of_workers_is_noted_when_it_begins_and_when_it_has_saved_and_ends(tmp_path: Path) -> None:
+def test_a_group_of_workers_is_noted_when_it_begins_and_when_it_has_saved_and_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = RunDirectory(str(tmp_path))
+    monkeypatch.setattr("pipelines.launch.reports.slower_ways", lambda: ["kernels do not run here"])
     for first, steps, workers in ((0, 7, 2), (7, 20, 1)):
         reports = TrackedReports(folder, Heartbeat(folder, WorkerContext(), 10), Mock(), Mock(), 100, 3, workers)
         reports.step(first)
@@ -59,7 +60,9 @@ def test_a_group_of_workers_is_noted_when_it_begins_and_when_it_has_saved_and_en
     attempts = (folder.get_json(ATTEMPTS) or {})["attempts"]
     assert [(attempt["step"], attempt["workers"], attempt["steps"]) for attempt in attempts] == [(0, 2, 7), (7, 1, 20)]
     assert all(attempt["seconds"] <= attempt["ended"] for attempt in attempts)
-    assert [TrainingAttempt(**attempt).steps for attempt in attempts] == [7, 20]
+    assert [(read.steps, read.slower) for attempt in attempts for read in [TrainingAttempt(**attempt)]] == [
+        (steps, ["kernels do not run here"]) for steps in (7, 20)
+    ]
 
 
 def test_asking_whether_to_stop_does_nothing_else(tmp_path: Path) -> None:

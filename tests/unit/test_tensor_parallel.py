@@ -8,6 +8,7 @@ import torch
 from groups import run_group
 from layouts import SETTINGS, Fitted, fit_layout, gpt, gpt_settings, losses, steps
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
 from trainings import training
 
 from pipelines.applications.language.network import GPT
@@ -16,7 +17,8 @@ from pipelines.config.train.train import Train
 from pipelines.errors import ConfigError
 from pipelines.strategies.sharded.pipelined import Pipelined
 from pipelines.strategies.sharded.sharded import Sharded
-from pipelines.strategies.sharded.tensor_and_context import check_degrees, check_divisible
+from pipelines.strategies.sharded.tensor_and_context import check_degrees, check_divisible, divide
+from pipelines.tasks.linear_cross_entropy import Head
 from pipelines.tasks.model_parallel import LayerPlan
 from pipelines.train.checkpoint.checkpoint_record import read_digest_log
 from pipelines.train.checkpoint.run_directory import RunDirectory
@@ -174,12 +176,32 @@ def test_what_heads_do_not_allow_is_said_before_a_worker_starts(degree: int, mes
 
 def test_a_vocabulary_that_leaves_a_worker_without_tokens_is_refused_before_a_worker_starts() -> None:
     """Of five tokens torch would give four workers 2, 2, 1 and 0."""
-    layers = ((nn.Embedding(5, 8), LayerPlan("rows"), "vectors"), (nn.Linear(8, 5), LayerPlan("logits"), "classes"))
+    layers = ((nn.Embedding(5, 8), LayerPlan("rows"), "vectors"), (Head(8, 5), LayerPlan("logits"), "classes"))
     for layer, split, divided in layers:
         model, plan = nn.Sequential(layer), {"0": split}
         check_divisible(model, plan, 3)
         with pytest.raises(ConfigError, match=f"tensor is 4, but 0 divides 5 {divided}, so that a worker .*; lower it, such as to 3"):
             check_divisible(model, plan, 4)
+
+
+def divide_head(context: WorkerContext) -> tuple[str, float]:
+    """The error of a loss of the logits, and how far the cross entropy is from that of a whole head."""
+    torch.manual_seed(0)
+    head, hidden, targets = nn.ModuleDict({"head": Head(8, 5)}), torch.randn(7, 8, requires_grad=True), torch.arange(7) % 5
+    expected = torch.nn.functional.cross_entropy(head["head"](hidden), targets, reduction="none").detach()
+    divide(head, {"head": LayerPlan("logits")}, init_device_mesh("cpu", (context.world_size,)))
+    with pytest.raises(ConfigError) as caught:
+        head["head"](hidden)
+    nats = head["head"](hidden, targets)
+    nats.sum().backward()
+    return str(caught.value), float((nats - expected).abs().max())
+
+
+def test_a_loss_of_divided_logits_is_refused_and_their_cross_entropy_is_not(tmp_path: Path) -> None:
+    """Five classes on two workers, of which one has three."""
+    for message, difference in run_group(2, tmp_path, divide_head):
+        assert "give the head the targets, which returns their cross entropy" in message
+        assert difference < 1e-6
 
 
 class Ties(Language):
@@ -213,7 +235,7 @@ class Misplaced(Language):
     [
         (Undivided, {}, "tensor is 2, but task Undivided supports only replicate, shard; set tensor to 1"),
         (Misnamed, {}, r"divides network.blocks.\*.perceptron, but its model has no such module; correct the plan"),
-        (Misplaced, {}, "divides network.dropout, a Dropout; it can divide only Linear and Embedding"),
+        (Misplaced, {}, "divides network.dropout, a Dropout, by columns; it can divide only Linear and Embedding"),
         (Ties, {}, "tensor is 2, but network.head.weight is network.embedding.weight, and layers that workers divide cannot share"),
         (Language, {"compile": True}, "tensor is 2, but train.compile is true, .*; set it to false"),
         (Language, {"precision": "fp16"}, "tensor is 2, but train.precision is fp16, whose loss scale .*; set it to bf16 or fp32"),

@@ -7,6 +7,7 @@ A window has one token more than it predicts. Token 0 ends a document; a 0 after
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +16,7 @@ from torch.nn import functional
 from pipelines.data.versions.schema import END
 from pipelines.tasks.base import Batch
 from pipelines.tasks.data import Constant
+from pipelines.tasks.linear_cross_entropy import Head, linear_cross_entropy
 from pipelines.tasks.model_parallel import Tokens
 from pipelines.tasks.trivial import Frequencies
 
@@ -73,8 +75,10 @@ class TokenNetwork(nn.Module):
     """The maximum number of tokens."""
     embedding: nn.Embedding | None
     """None if the head has the vectors of tokens."""
-    head: nn.Linear | AdaptiveSoftmax | None
+    head: Head | AdaptiveSoftmax | None
     """None if the embedding is the head's weight."""
+    chunk: int
+    """Number of tokens whose logits exist at a time, 0 for all."""
 
     @abstractmethod
     def hidden(self, tokens: Tensor) -> Tensor:
@@ -98,6 +102,15 @@ class TokenNetwork(nn.Module):
         assert self.embedding is not None
         return functional.linear(hidden, self.embedding.weight)
 
+    def nats(self, hidden: Tensor, targets: Tensor) -> Tensor:
+        """The negative log-likelihood of tokens, float32 of shape (tokens,); `hidden` has the shape (tokens, width)."""
+        if isinstance(self.head, AdaptiveSoftmax):
+            return self.head.nats(hidden, targets)
+        if self.head is not None:
+            return cast(Tensor, self.head(hidden, targets))
+        assert self.embedding is not None
+        return linear_cross_entropy(hidden, self.embedding.weight, targets, chunk=self.chunk)
+
 
 @dataclass(frozen=True)
 class TokenVocabulary:
@@ -107,16 +120,18 @@ class TokenVocabulary:
     """Number of tokens."""
     tied: bool = False
     cutoffs: tuple[int, ...] = ()
+    chunk: int = 0
+    """Number of tokens whose logits exist at a time, 0 for all."""
 
     def embedding(self, width: int) -> nn.Embedding | None:
         """A new first layer of a `TokenNetwork`."""
         return None if self.tied and self.cutoffs else nn.Embedding(self.size, width)
 
-    def head(self, width: int, bias: bool) -> nn.Linear | AdaptiveSoftmax | None:
+    def head(self, width: int, bias: bool) -> Head | AdaptiveSoftmax | None:
         """A new last layer of a `TokenNetwork`."""
         if self.cutoffs:
             return AdaptiveSoftmax(width, self.size, list(self.cutoffs), head_bias=bias)
-        return None if self.tied else nn.Linear(width, self.size, bias=bias)
+        return None if self.tied else Head(width, self.size, bias, self.chunk)
 
 
 ROTARY_BASE = 10_000.0
@@ -132,7 +147,7 @@ class GPT(TokenNetwork):
         self.embedding = vocabulary.embedding(width)
         self.dropout = nn.Dropout(dropout)
         self.blocks = nn.ModuleList([TransformerBlock(width, heads, dropout) for _ in range(layers)])
-        self.head = vocabulary.head(width, bias=False)
+        self.head, self.chunk = vocabulary.head(width, bias=False), vocabulary.chunk
         with torch.no_grad():  # deviation 0.02, and less for layers that write to the residual stream (Radford et al. 2019)
             for name, parameter in self.named_parameters():
                 residual = name.endswith(("attention.outputs.weight", "narrow.weight"))
@@ -206,7 +221,7 @@ class LSTM(TokenNetwork):
         self.embedding = vocabulary.embedding(width)
         self.dropout = nn.Dropout(dropout)
         self.recurrent = nn.LSTM(width, width, layers, batch_first=True, dropout=dropout if layers > 1 else 0.0)
-        self.head = vocabulary.head(width, bias=True)
+        self.head, self.chunk = vocabulary.head(width, bias=True), vocabulary.chunk
         for module in filter(None, (self.embedding, self.head)):
             for parameter in module.parameters():
                 if parameter.dim() > 1:
@@ -232,9 +247,6 @@ class OverWindows(nn.Module):
         self.column = column
         self.network = network
         self.tokens = Tokens()
-        self.cross_entropy = nn.CrossEntropyLoss(reduction="none")
-        self.logits = nn.Identity()
-        """The logits of the network; workers that divide the vocabulary gather them here."""
         self._extent_per_token = Constant(torch.tensor(extent_per_token, dtype=torch.float32))
 
     def forward(self, batch: Batch) -> Tensor:
@@ -247,10 +259,7 @@ class OverWindows(nn.Module):
     def likelihood(self, hidden: Tensor, batch: Batch) -> Tensor:
         """The output, from the input of the network's head."""
         inputs, targets = self.inputs(batch), self.tokens.local(batch[self.column].long()[:, 1:])
-        if isinstance(self.network.head, AdaptiveSoftmax):
-            nats = self.network.head.nats(hidden.flatten(0, 1), targets.flatten())
-        else:
-            nats = self.cross_entropy(self.network.logits(hidden).float().flatten(0, 1), targets.flatten())
+        nats = self.network.nats(hidden.flatten(0, 1), targets.flatten())
         predicted = ((inputs != END) | (targets != END)).float()
         extent = self._extent_per_token.to(targets.device)[targets]
         return self.tokens.total(torch.stack([(nats.view(targets.shape) * predicted).sum(1), predicted.sum(1), extent.sum(1)], dim=1))

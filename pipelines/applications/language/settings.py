@@ -90,6 +90,9 @@ class LanguageSettings(SequenceTaskSettings):
     """For tokens of `words`, an adaptive softmax (Grave et al. 2017): where, in the order of frequency, clusters of rarer words begin, such
     as [2000, 6000]. Each has vectors a quarter as wide as those before it. If `tied`, the vectors of tokens are those, too (Baevski and
     Auli 2019)."""
+    chunk_tokens: Annotated[NonNegativeInt, OnlyWith(".cutoffs", ((),), remedy="remove task.cutoffs")] = 0
+    """Number of tokens whose logits exist at a time in training. The backward pass computes them again, which saves memory where the
+    vocabulary is large: 4 GB for 16,384 tokens and 128,000 words in bf16. 0 keeps the logits of all tokens of a pass."""
     sample_tokens: NonNegativeInt = 200
     """Number of tokens of the text that the model generates after each epoch and MLflow stores with the run; 0 for no text."""
     temperature: Annotated[PositiveFloat, OnlyWith(".sample_tokens", fits=is_above_0, remedy="set task.sample_tokens, as to 200")] = 0.8

@@ -30,6 +30,7 @@ from pipelines.tasks.base import Task
 from pipelines.tasks.data import Batch, Data
 from pipelines.tasks.details.base import Columns, Details
 from pipelines.tasks.details.parts import SelectedRows
+from pipelines.tasks.linear_cross_entropy import Head
 from pipelines.tasks.metrics.accumulation import Perplexity, Ratio
 from pipelines.tasks.model_parallel import Divisible, LayerPlan, Link, cut_stages
 from pipelines.tasks.trivial import TrivialPredictor
@@ -68,7 +69,8 @@ class Language(Task):
 
     def model(self) -> nn.Module:
         column, settings = self.data.columns[0], self.settings
-        vocabulary, context = TokenVocabulary(len(self.data.tokens), settings.tied, settings.cutoffs), column.shape[0] - 1
+        vocabulary = TokenVocabulary(len(self.data.tokens), settings.tied, settings.cutoffs, settings.chunk_tokens)
+        context = column.shape[0] - 1
         network: TokenNetwork
         if settings.network == "lstm":
             network = LSTM(vocabulary, context, settings.layers, settings.width, settings.dropout)
@@ -96,7 +98,7 @@ class Language(Task):
     def parallel_plan(self, model: nn.Module) -> Mapping[str, LayerPlan]:
         """Workers divide attention by heads, perceptrons by hidden units, and the vocabulary, whose logits are never gathered."""
         network = _gpt(model)
-        if network is None or not isinstance(network.head, nn.Linear):
+        if network is None or not isinstance(network.head, Head):
             return {}
         heads, block = self.settings.heads, "network.blocks.*"
         return {
@@ -106,8 +108,6 @@ class Language(Task):
             f"{block}.wide": LayerPlan("columns"),
             f"{block}.narrow": LayerPlan("rows"),
             "network.head": LayerPlan("logits"),
-            "cross_entropy": LayerPlan("whole"),
-            "logits": LayerPlan("whole"),
         }
 
     def divisible_tokens(self, model: nn.Module) -> Divisible | None:
@@ -151,7 +151,7 @@ class Language(Task):
         generated = torch.tensor([[END]], device=next(network.parameters()).device)
         for _ in range(self.settings.sample_tokens):
             hidden = network.hidden(generated[:, -network.context :])
-            logits = model.logits(network.logits(hidden[:, -1:]))[0, 0].float().cpu()
+            logits = network.logits(hidden[:, -1:])[0, 0].float().cpu()
             next_token = torch.multinomial((logits / self.settings.temperature).softmax(0), 1, generator=generator)
             generated = torch.cat([generated, next_token[None].to(generated.device)], dim=1)
         text = b"".join(self.data.tokens[number] or b"\n\n" for number in generated[0, 1:].tolist())

@@ -14,7 +14,7 @@ from torch.nn.modules.batchnorm import _BatchNorm as BatchNorm
 from pipelines.runtime.compat import is_present, present, replacement
 
 __all__ = [
-    "BatchNorm", "after_backward", "last_collectives", "outside_of_graphs", "record_memory",
+    "BatchNorm", "after_backward", "constant_in_graphs", "last_collectives", "outside_of_graphs", "record_memory",
     "scale_tensors", "timeout_of_new_groups", "write_memory_snapshot",
 ]  # fmt: skip
 
@@ -36,6 +36,12 @@ def outside_of_graphs(function: Callable[..., Any]) -> Callable[..., Any]:
     if is_present(torch._compile, "_disable_dynamo", instead="torch._dynamo is imported in every process"):
         return torch._compile._disable_dynamo(function)
     return cast(Callable[..., Any], torch.compiler.disable(function))
+
+
+def constant_in_graphs(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`torch.compiler.assume_constant_result`, which imports torch._dynamo where it decorates; this one sets the mark that it sets."""
+    function._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    return function
 
 
 def after_backward(loss: Tensor, call: Callable[[], None]) -> None:

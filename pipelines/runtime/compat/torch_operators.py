@@ -62,7 +62,7 @@ def autograd_tensors(loss: Tensor) -> list[Tensor]:
         node = nodes.pop()
         names = [name for name in dir(node) if name.startswith("_saved_")] if node is not None else []
         saved += [tensor for name in names for tensor in tensors_in(getattr(node, name))]
-        saved += tensors_in(getattr(node, "autograd_tensors", ()))
+        saved += tensors_in(getattr(node, "saved_tensors", ()))  # of a function that is written in Python
         following = [parent for parent, _ in getattr(node, "next_functions", ()) if parent not in visited]
         visited.update(following)
         nodes += following

@@ -16,7 +16,7 @@ from pipelines.data.versions.versions import Version
 from pipelines.strategies.sharded.parameter_shards import allocate, fill, parameter_device, parameters_and_buffers, skeleton
 from pipelines.strategies.sharded.sharded import SpreadModel, check_spread
 from pipelines.strategies.sharded.stages import Pipeline, broadcast_from, check_stages, microbatches_per_step
-from pipelines.strategies.sharded.tensor_and_context import data_parallel, parallel_cross_entropy
+from pipelines.strategies.sharded.tensor_and_context import data_parallel
 from pipelines.tasks.base import Batch, Task, row_count
 from pipelines.train.buffers import ModelBuffers
 from pipelines.train.dtensor import full_tensor
@@ -98,8 +98,7 @@ class Pipelined(SpreadModel):
         self._counted = [counted for _, counted in microbatches]
         self._sums.zero_()
         self.clock.enter(OTHER)  # passes alternate with waiting for neighbours, and are not separated
-        with parallel_cross_entropy(self._is_divided):
-            self._run([rows for rows, _ in microbatches])
+        self._run([rows for rows, _ in microbatches])
         rows = row_count(batch) if self._pipeline.place == 0 else 0
         worker_sums = torch.cat([self._sums.sum(0), self._sums.new_full((1,), rows)])
         if not self._counts:
@@ -125,8 +124,7 @@ class Pipelined(SpreadModel):
     @torch.no_grad()
     def predict(self, batch: Batch) -> Tensor:
         self.model.eval()
-        with parallel_cross_entropy(self._is_divided):
-            outputs = torch.cat(self._pipeline.outputs(self._microbatches.divide_evenly(batch)))
+        outputs = torch.cat(self._pipeline.outputs(self._microbatches.divide_evenly(batch)))
         if not row_count(batch):
             return torch.empty(0)
         return broadcast_from(outputs[: row_count(batch)], self._pipeline.last_place, self._pipeline.group, self._context.device)

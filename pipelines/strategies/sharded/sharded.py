@@ -33,7 +33,6 @@ from pipelines.strategies.sharded.tensor_and_context import (
     device_mesh,
     divide,
     divide_tokens,
-    parallel_cross_entropy,
 )
 from pipelines.tasks.base import Batch, Task, row_count
 from pipelines.train.buffers import ModelBuffers, convert_sync_batch_norm
@@ -65,8 +64,7 @@ class SpreadModel(OneOptimizer):
         self._degrees = self._spread.degrees(context.world_size)
         self.mesh = Mesh(context, self._degrees.workers_per_replica)
         self._devices = device_mesh(self._degrees, context, settings.timeout_seconds)
-        self._is_divided = self._degrees.tensor > 1
-        if self._is_divided:
+        if self._degrees.tensor > 1:
             divide(self.model, task.parallel_plan(self.model), self._devices["tensor"])
         self._tokens = divide_tokens(self._degrees, task, self.model, context, settings.timeout_seconds)
 
@@ -130,7 +128,7 @@ class Sharded(SpreadModel):
     def predict(self, batch: Batch) -> Tensor:
         rows = batch if row_count(batch) else self._placeholder_rows(batch)
         self.model.eval()
-        with self._precision.autocast(self._context.device.type), parallel_cross_entropy(self._is_divided):
+        with self._precision.autocast(self._context.device.type):
             output: Tensor = self._root(operator.call, rows)
         self._free()
         return output if rows is batch else torch.empty(0)
@@ -166,10 +164,9 @@ class Sharded(SpreadModel):
         counts = bool(row_count(part)) or self._synced
         rows, share, before = (part, 1.0, None) if counts else (self._placeholder_rows(part), 0.0, self._buffers.clones())
         self.clock.enter(FORWARD)  # in it and in the backward pass, workers also exchange parameters and wait for each other
-        with parallel_cross_entropy(self._is_divided):
-            with self._precision.autocast(self._context.device.type):
-                loss, weight = self._root(partial(loss_and_weight, self._task), rows)
-            self._update.backward(loss * share)
+        with self._precision.autocast(self._context.device.type):
+            loss, weight = self._root(partial(loss_and_weight, self._task), rows)
+        self._update.backward(loss * share)
         if before is not None:
             self._buffers.restore(before)
         return share * torch.stack([loss.detach().double(), weight.detach().double()])

@@ -15,14 +15,14 @@ context parallelism has no kernels for CPUs.
 """
 
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from fnmatch import fnmatchcase
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, parallel
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor, parallel
 from torch.nn import functional
 from torch.nn.attention.bias import causal_lower_right
 
@@ -31,6 +31,7 @@ from pipelines.errors import ConfigError
 from pipelines.runtime.compat.torch import timeout_of_new_groups
 from pipelines.strategies.sharded.settings import Degrees, Settings, divisors
 from pipelines.tasks.base import Task
+from pipelines.tasks.linear_cross_entropy import Head, HeadClasses
 from pipelines.tasks.model_parallel import Divisible, LayerPlan, OverTokens, Tokens
 from pipelines.train.workers import COLLECTIVE_SHARE, WorkerContext
 
@@ -50,12 +51,61 @@ def divide(model: nn.Module, plan: Mapping[str, LayerPlan], mesh: DeviceMesh) ->
             case "gathered columns":
                 styles[name] = parallel.ColwiseParallel(output_layouts=Replicate())
             case "logits":
-                styles[name] = parallel.ColwiseParallel(use_local_output=False)
+                assert isinstance(module, Head), "as `check_divisible` has found"
+                _divide_classes(module, mesh)
             case "rows":
                 styles[name] = parallel.RowwiseParallel(input_layouts=Replicate() if isinstance(module, nn.Embedding) else Shard(-1))
-            case "whole":
-                styles[name] = parallel.PrepareModuleOutput(output_layouts=Shard(-1), desired_output_layouts=Replicate())
     parallel.parallelize_module(model, mesh, styles)
+
+
+def _divide_classes(head: Head, mesh: DeviceMesh) -> None:
+    classes = head.out_features
+    for name, parameter in list(head.named_parameters(recurse=False)):
+        divided = nn.Parameter(distribute_tensor(parameter, mesh, [Shard(0)]), requires_grad=parameter.requires_grad)
+        head.register_parameter(name, divided)
+    head.classes = DividedClasses(classes, mesh)
+
+
+class DividedClasses(HeadClasses):
+    """This worker's part of a head's classes. No worker has the logits of all of them, unless it asks for them."""
+
+    def __init__(self, count: int, mesh: DeviceMesh) -> None:
+        """`count` is the number of all classes; `mesh` has one dimension, the workers that divide them."""
+        self._count, self._group, self._workers = count, mesh.get_group(), mesh.size()
+        self._size = -(-count // self._workers)  # of all parts but the last
+        self._first = self._size * mesh.get_local_rank()
+
+    def own(self, parameter: Tensor) -> Tensor:
+        return parameter.to_local() if isinstance(parameter, DTensor) else parameter
+
+    def own_targets(self, targets: Tensor) -> Tensor:
+        own_targets = targets - self._first
+        return torch.where((own_targets >= 0) & (own_targets < min(self._size, self._count - self._first)), own_targets, -1)
+
+    def merge(self, normalisers: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor]:
+        parts = self._gather(torch.stack([normalisers, chosen]))
+        return parts[:, 0].logsumexp(0), parts[:, 1].sum(0)
+
+    def sum(self, gradient: Tensor) -> Tensor:
+        dist.all_reduce(gradient, group=self._group)
+        return gradient
+
+    def gather(self, hidden: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """The logits of all classes. Raises ConfigError if they should have gradients, which would not reach the other workers."""
+        if torch.is_grad_enabled() and (hidden.requires_grad or weight.requires_grad):
+            raise ConfigError(
+                "a loss is computed of the logits of a head that workers divide; give the head the targets, which returns their cross "
+                "entropy, or set train.strategy.tensor to 1"
+            )
+        logits = functional.linear(hidden, self.own(weight), None if bias is None else self.own(bias))
+        padded = functional.pad(logits, (0, self._size - logits.shape[-1]))
+        return torch.cat(list(self._gather(padded)), dim=-1)[..., : self._count]
+
+    def _gather(self, values: Tensor) -> Tensor:
+        """The workers' values, in the order of their parts, shape (workers, …)."""
+        parts = [torch.empty_like(values) for _ in range(self._workers)]
+        dist.all_gather(parts, values.contiguous(), group=self._group)
+        return torch.stack(parts)
 
 
 def check_divisible(model: nn.Module, plan: Mapping[str, LayerPlan], degree: int) -> None:
@@ -65,11 +115,13 @@ def check_divisible(model: nn.Module, plan: Mapping[str, LayerPlan], degree: int
             raise ConfigError(f"parallel_plan of the task divides {pattern}, but its model has no such module; correct the plan")
     _check_not_shared(model, {name for name, _, _ in _match_layers(model, plan)}, degree)
     for name, module, split in _match_layers(model, plan):
-        if split.by != "whole" and not isinstance(module, nn.Linear | nn.Embedding):
+        is_head = split.by == "logits"
+        if not isinstance(module, (Head,) if is_head else (nn.Linear, nn.Embedding)):
+            kinds = "a Head of pipelines.tasks.linear_cross_entropy" if is_head else "Linear and Embedding"
             raise ConfigError(
-                f"parallel_plan of the task divides {name}, a {type(module).__name__}; it can divide only Linear and Embedding"
+                f"parallel_plan of the task divides {name}, a {type(module).__name__}, by {split.by}; it can divide only {kinds}"
             )
-        if not isinstance(module, nn.Linear) or split.by == "logits":
+        if not isinstance(module, nn.Linear) or is_head:
             _check_every_worker_has_part(name, module, split, degree)
             continue  # torch divides classes and vectors of an embedding unevenly too
         sides = (module.in_features, "inputs") if split.by == "rows" else (module.out_features, "outputs")
@@ -109,11 +161,6 @@ def _check_not_shared(model: nn.Module, divided: set[str], degree: int) -> None:
                 f"train.strategy.tensor is {degree}, but {sharers[0][1]} is {name}, and layers that workers divide cannot share weights; "
                 "set it to 1, or give each layer weights of its own"
             )
-
-
-def parallel_cross_entropy(is_divided: bool) -> AbstractContextManager:
-    """A context in which torch computes the cross entropy of divided logits, and its backward pass, without gathering them."""
-    return parallel.loss_parallel() if is_divided else nullcontext()
 
 
 def _match_layers(model: nn.Module, plan: Mapping[str, LayerPlan]) -> Iterator[tuple[str, nn.Module, LayerPlan]]:
