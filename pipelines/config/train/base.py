@@ -176,7 +176,7 @@ class Training(Section):
     use_gpu: Literal["auto"] | bool = "auto"
     """`auto` uses GPUs if the Ray cluster has one for each worker."""
     cpus_per_worker: PositiveInt = 1
-    """CPU cores of each worker, and the number of threads that torch uses."""
+    """CPU cores of each worker, the number of threads that torch uses, and the most that decode rows."""
     max_failures: NonNegativeInt = 3
     """Maximum number of restarts from the last checkpoint after a worker has failed."""
     balance: NamedBalance = BalanceSettings(kind="equal")
