@@ -44,7 +44,8 @@ class Pace:
                 self._condition.notify()
 
     def _begin(self) -> None:
-        self._since, self._bytes, self._windows = self._now(), 0, -self._running  # windows that have begun are not counted
+        # The next window to end begins the measurement, or the last of those that have begun with another number of threads.
+        self._since, self._bytes, self._windows = self._now(), 0, -max(1, self._running)
 
     def _count(self, size: int, is_awaited: bool) -> None:
         """Count a decoded window, and choose the number of threads after enough of them. Without a consumer that waits, begin anew."""
