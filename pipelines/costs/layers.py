@@ -130,7 +130,8 @@ def _tensor_messages(
     operators: Sequence[RecordedOperator], plans: Mapping[str, LayerPlan], with_gradient: Container[int], scale: float
 ) -> Iterator[TensorMessage]:
     """Messages of workers that divide layers: outputs of divided inputs are summed, as the vectors of an embedding are, and so are
-    gradients of whole inputs of divided outputs, but for inputs that no parameter has changed."""
+    gradients of whole inputs of divided outputs, but for inputs that no parameter has changed. What a head sends besides, two numbers for
+    each token, is left out."""
     for operator in operators:
         by = plans[operator.module].by if operator.module in plans else "whole"
         outputs = scale * sum(operator.outputs.values())
@@ -138,7 +139,7 @@ def _tensor_messages(
             yield TensorMessage("forward", outputs)
         if by == "gathered columns":
             yield TensorMessage("forward", outputs, "gather")
-        if by in ("columns", "gathered columns", "logits"):
+        if by in ("columns", "gathered columns", "logits") and operator.kind == "product":
             inputs = sum(size for number, size in operator.inputs.items() if number in with_gradient)
             yield from [TensorMessage("backward", scale * inputs)] if inputs else []
 

@@ -345,7 +345,9 @@ def _data_parallel_seconds(share: WorkerLayers, machine: _Machine, forward: _Pas
     layout, links = machine.layout, machine.links
     parameters = share.parameters / layout.tensor
     blocks = sum(count for _, count in share.blocks)
-    units = blocks + 1  # the last has all that is outside of blocks
+    in_blocks = sum(count * layer.parameters for layer, count in share.blocks) / layout.tensor
+    outside = parameters - in_blocks  # of which another unit consists
+    units = blocks + (1 if outside else 0)
     if layout.parameter_shards == 1:
         members = machine.group("replicate", "shard", "context")
         links = memory_network(machine.hardware) if layout.full_copies and members.machines == 1 else links
@@ -353,9 +355,8 @@ def _data_parallel_seconds(share: WorkerLayers, machine: _Machine, forward: _Pas
         return _seconds_lost(machine, [_Phase(sums, backward.total, 1)], units)
     members = machine.group("shard", "context")
     links = shard_network(machine.hardware) if members.machines == 1 else links
-    in_blocks = sum(count * layer.parameters for layer, count in share.blocks) / layout.tensor
     second_gather = blocks * all_gather_seconds(BYTES[layout.precision] * in_blocks / blocks, members, links) if blocks else 0.0
-    gather = second_gather + all_gather_seconds(BYTES[layout.precision] * (parameters - in_blocks), members, links)
+    gather = second_gather + (all_gather_seconds(BYTES[layout.precision] * outside, members, links) if outside else 0.0)
     scatter = units * reduce_scatter_seconds(4 * parameters / units, members, links)
     scatter += all_reduce_seconds(4 * parameters / layout.parameter_shards, machine.group("replicate"), links)
     return _seconds_lost(machine, _phases(layout, gather, second_gather, scatter, forward.total, backward.total), units)

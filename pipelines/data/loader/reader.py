@@ -111,7 +111,7 @@ class Reader:
             source.seek(group.offset)
             if (got := source.readinto(content.data)) != group.bytes:
                 raise DatasetError(f"the file ends {group.bytes - got} bytes before it does")
-        _check(content.data, group.checksum, "its bytes")
+        _check(content, group.checksum, "its bytes")
         excerpt = pa.BufferReader(_at_offset(content, group.offset))
         with pq.ParquetFile(excerpt, metadata=footer, page_checksum_verification=not group.checksum, pre_buffer=False) as file:
             table = file.read_row_group(group.index, use_threads=False)
@@ -166,6 +166,6 @@ def _column_values(column: TensorColumn, table: pa.Table) -> np.ndarray:
     return chunks[0] if len(chunks) == 1 else np.concatenate(chunks)
 
 
-def _check(content: bytes | memoryview, expected: str, subject: str) -> None:
+def _check(content: bytes | np.ndarray, expected: str, subject: str) -> None:
     if expected and (actual := checksum(content)) != expected:
         raise DatasetError(f"{subject} have the checksum {actual[:12]}, and {expected[:12]} when they were written")
