@@ -166,7 +166,7 @@ def estimate_step(model: ModelCosts, hardware: Hardware, layout: ParallelLayout,
     converted = convert_precision(model, BYTES[layout.precision])
     machine = _Machine(hardware, layout, network(hardware))
     rows = layout.microbatch / layout.parts
-    of_layer = {layer.name: _layer_passes(layer, machine, rows) for layer in converted.layers}
+    of_layer = {layer: _layer_passes(layer, machine, rows) for layer in converted.layers}
     factor = _roofline_factor(converted, machine, rows / layout.context, measured) if measured else 1.0
     shares = worker_shares(converted, layout)
     workers = [(share, *_passes_of_worker(share, of_layer, factor)) for share in shares]
@@ -204,11 +204,11 @@ def _roofline_factor(model: ModelCosts, machine: _Machine, rows: float, measured
     return measured.pass_seconds(rows) / sum(one.compute for one in passes)
 
 
-def _passes_of_worker(share: WorkerLayers, of_layer: Mapping[str, tuple[_Pass, _Pass]], factor: float) -> tuple[_Pass, _Pass]:
+def _passes_of_worker(share: WorkerLayers, of_layer: Mapping[Layer, tuple[_Pass, _Pass]], factor: float) -> tuple[_Pass, _Pass]:
     """Forward and backward pass of a microbatch through all layers of a worker, which compute so many times as long."""
     forward, backward = _Pass(), _Pass()
     for layer, count in share.layers:
-        one_forward, one_backward = of_layer[layer.name]
+        one_forward, one_backward = of_layer[layer]
         forward, backward = forward.plus(one_forward.times(count)), backward.plus(one_backward.times(count))
     return forward.scale_compute(factor), backward.scale_compute(factor)
 

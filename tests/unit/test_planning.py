@@ -531,3 +531,11 @@ class TestCandidates:
         (cluster,) = parse_clusters("h100x8")
         candidate = evaluate(self.JOB, cluster, parse_layout("shard=8,microbatch=2,accumulation=32,checkpointing=full"))
         assert isclose(candidate.cost, candidate.expected_hours * 8 * 3.0)
+
+
+def test_unequal_blocks_cost_what_each_of_them_costs() -> None:
+    """As those of a U-Net, which all are blocks: together they take a measured pass."""
+    blocks = tuple(Layer("block", 1, 1_000, (Matmul(1, 64, outputs),)) for outputs in (4_096, 64))
+    model, layout = ModelCosts("unequal", blocks), ParallelLayout(microbatch=8)
+    estimate = estimate_step(model, read_hardware("cpu2"), layout, MeasuredPasses(0.1, 0.0, 0.0, 1e9))
+    assert estimate.compute_seconds == pytest.approx(0.1)
