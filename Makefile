@@ -167,8 +167,8 @@ $(spark): $(installed) cluster/local/class_archive.py
 	@PYTHONPATH=. $(VENV)/bin/python cluster/local/class_archive.py || true
 	@touch $@
 
-# Kernels for GPUs, tested in Triton's interpreter. In a folder of its own: beside torch it would slow down every import of a compiler, and
-# torch for CUDA brings the version that it needs. Where there is no such wheel, the test is skipped.
+# Kernels for GPUs, tested in Triton's interpreter. In a folder of its own, since torch for CUDA brings the version that it needs. Where
+# there is no such wheel, the test is skipped.
 $(interpreter): $(project)
 	@$(VENV)/bin/python -m pip install -qq --no-deps --target $(VENV)/triton triton==3.9.0 && touch $@ || echo "no Triton, so kernels for GPUs are not tested" >&2
 

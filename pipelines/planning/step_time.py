@@ -346,8 +346,8 @@ def _data_parallel_seconds(share: WorkerLayers, machine: _Machine, forward: _Pas
     parameters = share.parameters / layout.tensor
     blocks = sum(count for _, count in share.blocks)
     in_blocks = sum(count * layer.parameters for layer, count in share.blocks) / layout.tensor
-    outside = parameters - in_blocks  # of which another unit consists
-    units = blocks + (1 if outside else 0)
+    outside = parameters - in_blocks if blocks < sum(count for _, count in share.layers) else 0.0  # of which another unit consists
+    units = max(1, blocks + (1 if outside else 0))
     if layout.parameter_shards == 1:
         members = machine.group("replicate", "shard", "context")
         links = memory_network(machine.hardware) if layout.full_copies and members.machines == 1 else links

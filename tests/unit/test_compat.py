@@ -134,6 +134,11 @@ def test_without_a_name_that_saves_time_the_ordinary_way_is_taken_and_said_once(
     assert f"{name} is gone from this version of" in message and words in message
 
 
+def test_a_function_that_is_constant_in_graphs_has_torchs_own_mark() -> None:
+    marks = [vars(mark(lambda: True)) for mark in (torch.compiler.assume_constant_result, torch_compat.constant_in_graphs)]
+    assert marks[0] == marks[1] != {}
+
+
 def test_a_controller_that_cannot_run_here_runs_in_an_actor(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     assert ray_train.local_controller() is not None
     monkeypatch.delitem(sys.modules, "pipelines.runtime.compat.ray_controller")
