@@ -3,7 +3,7 @@
     python -m benchmarks.planning.measured [--only digits adult …] [--layouts ddp exact …] [--seconds 2] [--turns 5]
 
 Before each training, passes of the model are timed in as many processes at once, as `lockstep plan --measure` does; the machine's data
-sheet is measured first. A prediction knows these, and nothing of training on several processes. Measured are steps of the loop itself,
+sheet is measured first, by `benchmarks.calibrate`. A prediction knows these, and nothing of training on several processes. Measured are steps of the loop itself,
 with its loader, over Gloo, without Ray and without saves. Raw data are read from LOCKSTEP_RAW; a pipeline without them is left out.
 
 The cores of a shared machine are slower by a third for seconds at a time. So the same processes time passes and train in turns, a ratio is
@@ -18,9 +18,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -31,14 +30,13 @@ import torch.distributed as dist
 
 from benchmarks.report import RESULTS, Row, package_versions, save, show
 from pipelines.config import Config, from_command_line
-from pipelines.config.paths import home
 from pipelines.config.train.strategy import DEFAULT_KIND
 from pipelines.config.train.train import Train
 from pipelines.costs.config_costs import config_costs
 from pipelines.data.versions.folds import open_fold
 from pipelines.data.versions.versions import Version
 from pipelines.errors import LockstepError
-from pipelines.planner.calibration import HERE, write_sheet
+from pipelines.planner.calibration import write_sheet
 from pipelines.planner.pass_timing import (
     UNDISTURBED,
     StrategyChoice,
@@ -52,7 +50,7 @@ from pipelines.planner.pass_timing import (
     time_round,
 )
 from pipelines.planner.processes import call_in_processes
-from pipelines.planning.hardware import Hardware, read_hardware
+from pipelines.planning.hardware import HERE, Hardware, read_hardware
 from pipelines.planning.layouts import ParallelLayout, layout_fault
 from pipelines.planning.model_costs import ModelCosts
 from pipelines.planning.step_time import estimate_step
@@ -95,17 +93,25 @@ LAYOUTS = ("ddp on 1", "ddp on 2", "exact on 1", "exact on 2", *SHARDED, *ON_FOU
 
 
 class _Watch(Hooks):
-    """Notes when steps begin, and stops the loop in time."""
+    """Notes what steps take from the start of one to that of the next, and stops the loop in time. An epoch's last step is left out, since
+    the validation comes before the next start."""
 
     def __init__(self, seconds: float) -> None:
         self._deadline = time.monotonic() + seconds
-        self.starts: list[float] = []
+        self._started: float | None = None
+        self.step_seconds: list[float] = []
+
+    def epoch(self, number: int) -> None:
+        self._started = None
 
     def step(self, number: int) -> None:
-        self.starts.append(time.perf_counter())
+        now = time.perf_counter()
+        if self._started is not None:
+            self.step_seconds.append(now - self._started)
+        self._started = now
 
     def must_stop_training(self) -> bool:
-        return time.monotonic() > self._deadline and len(self.starts) > 2 * _WARM_UP
+        return time.monotonic() > self._deadline and len(self.step_seconds) > 2 * _WARM_UP
 
 
 def train_for(config: Config, version: Version, seconds: float, folder: str) -> float:
@@ -115,8 +121,7 @@ def train_for(config: Config, version: Version, seconds: float, folder: str) -> 
     watch = _Watch(seconds)
     checkpoints = Checkpoints(RunDirectory(folder), context, 2)
     Loop(config, version, task, create_strategy(config.train, task, context), checkpoints, watch).run()
-    steps = [second - first for first, second in pairwise(watch.starts[_WARM_UP:])]
-    return float(np.quantile(steps, UNDISTURBED))
+    return float(np.quantile(watch.step_seconds[_WARM_UP:], UNDISTURBED))
 
 
 @dataclass(frozen=True)
@@ -171,16 +176,16 @@ def layout_config(config: Config, name: str) -> tuple[Config, ParallelLayout]:
 
 @dataclass(frozen=True)
 class Pipeline:
-    """A pipeline with its dataset version, what its model costs, and this machine."""
+    """A pipeline with its dataset version, and what its model costs."""
 
     config: Config
     version: Version
     model: ModelCosts
-    hardware: Hardware
 
 
-def compare(pipeline: Pipeline, name: str, seconds: float, turns: int) -> Row | None:
-    """Predicted and measured figures, medians of so many turns of both; None for a layout that the model does not have."""
+def compare(pipeline: Pipeline, name: str, sheets: Mapping[int, Hardware], seconds: float, turns: int) -> Row | None:
+    """Predicted and measured figures, medians of so many turns of both; None for a layout that the model does not have. `sheets`: the data
+    sheets of this machine by the processes in which it was measured."""
     config, version = pipeline.config, pipeline.version
     try:
         changed, layout = layout_config(config, name)
@@ -191,14 +196,14 @@ def compare(pipeline: Pipeline, name: str, seconds: float, turns: int) -> Row | 
         print(f"{config.name}, {name}: left out: {fault}", file=sys.stderr)
         return None
     cases = choose_cases(changed, version, layout.workers)
-    arguments = (changed, version, cases[:1])
-    peaks = call_in_processes(layout.workers, time_for_memory, *arguments, threads=changed.train.cpus_per_worker)
+    peaks = call_in_processes(layout.workers, time_for_memory, changed, version, cases[:1], threads=changed.train.cpus_per_worker)
     with tempfile.TemporaryDirectory(prefix="measured-") as folder:
         arguments = (changed, version, cases, seconds, turns, folder)
         processes = call_in_processes(layout.workers, take_turns, *arguments, threads=changed.train.cpus_per_worker)
     rate = min(process.loader_rows_per_second for process in processes)
     rounds = [step_seconds(of_workers) for of_workers in zip(*(process.cases for process in processes), strict=True)]
-    estimates = [estimate_step(pipeline.model, pipeline.hardware, layout, fit_passes(cases, times, rate)) for times in rounds]
+    hardware = sheets[max(layout.workers, min(sheets))]
+    estimates = [estimate_step(pipeline.model, hardware, layout, fit_passes(cases, times, rate)) for times in rounds]
     measured = processes[0].step_seconds
     predicted_bytes = estimates[0].memory.total + process_bytes(pipeline.model, cases[0], max(peaks))
     measured_bytes = max(process.peak_bytes for process in processes)
@@ -230,7 +235,15 @@ def open_pipeline(name: str) -> Pipeline:
     except LockstepError:
         subprocess.run(["spark-submit", "jobs/etl.py", path], cwd=ROOT, check=True, capture_output=True)
         version = open_fold(config)
-    return Pipeline(config, version, config_costs(config, version), read_hardware(HERE, home() / "conf" / "hardware"))
+    return Pipeline(config, version, config_costs(config, version))
+
+
+def measure_sheets(layouts: Sequence[str]) -> dict[int, Hardware]:
+    """The data sheets of this machine, measured in as many processes as it has cores, and in as many more as a layout has workers."""
+    cores = len(os.sched_getaffinity(0))
+    counts = {cores, *(4 for layout in layouts if layout in ON_FOUR and cores < 4)}
+    with tempfile.TemporaryDirectory(prefix="sheets-") as folder:
+        return {count: read_hardware(HERE, write_sheet(Path(folder) / str(count), count).parent) for count in counts}
 
 
 def main() -> None:
@@ -243,7 +256,7 @@ def main() -> None:
     arguments = parser.parse_args()
     os.environ.setdefault("LOCKSTEP_RAW", str(ROOT.parent / "shared" / "data"))
     os.environ.setdefault("LOCKSTEP_HOME", str(ROOT))
-    write_sheet(home() / "conf" / "hardware")
+    sheets = measure_sheets(arguments.layouts)
     rows: list[Row] = []
     for name in arguments.only:
         try:
@@ -251,7 +264,7 @@ def main() -> None:
         except (LockstepError, subprocess.CalledProcessError) as error:
             print(f"{name}: left out: {str(error).splitlines()[0]}", file=sys.stderr)
             continue
-        rows += [row for layout in arguments.layouts if (row := compare(pipeline, layout, arguments.seconds, arguments.turns))]
+        rows += [row for layout in arguments.layouts if (row := compare(pipeline, layout, sheets, arguments.seconds, arguments.turns))]
     errors = {name: sorted(abs(float(str(row[name])) - 1) for row in rows) for name in ("ratio", "memory ratio")}
     summary: list[Row] = [{"of": name, "rows": len(rows), "median": median(values), "worst": values[-1]} for name, values in errors.items()]
     tables = {"steps": rows, "errors": summary}

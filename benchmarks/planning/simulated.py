@@ -21,7 +21,7 @@ import torch.distributed as dist
 
 from benchmarks.report import RESULTS, Row, machine, package_versions, save, show
 from benchmarks.train.spread_worker import Case, count_readers, create_case_strategy, random_rows, take_step
-from pipelines.planner.calibration import fit_link, time_messages
+from pipelines.planner.calibration import fit_exchange, time_exchanges
 from pipelines.planner.processes import call_in_processes
 from pipelines.planning.simulation.data_parallel import SimulatedDdp, SimulatedExact
 from pipelines.planning.simulation.links import Network, NetworkLink
@@ -75,8 +75,8 @@ def time_own_steps(case: Case, train: dict[str, Any]) -> dict[str, float]:
 
 def measure(case: Case, turns: int) -> Measured:
     answers = [time_steps(1, case, {}) for _ in range(turns)]
-    fits = {way: fit_link(points, 2) for way, points in time_messages(2).items()}
-    links = {way: NetworkLink(rate, latency) for way, (latency, rate) in fits.items()}
+    fits = {exchanged: fit_exchange(exchanged, timed, 2) for exchanged, timed in time_exchanges(2).items()}
+    links = {exchanged: NetworkLink(fit["bytes_per_second"], fit["latency_seconds"]) for exchanged, fit in fits.items()}
     cores = int(machine()["cores"])
     return Measured(case, median(answer["seconds"] for answer in answers), answers[0]["parameters"], links, cores)
 
@@ -108,7 +108,8 @@ def way_strategy(way: str, workers: int) -> SimulatedStrategy:
 def simulate(measured: Measured, way: str, workers: int, rows_factor: float) -> float:
     """Seconds of a step; `rows_factor` is a data-parallel worker's rows over those of the measured one."""
     case, load = measured.case, max(workers / measured.cores, 1.0)
-    link = measured.links.get("memory" if way in ("ddp", "exact", "local_sgd 4") else "sockets", measured.links["sockets"])
+    exchanged = {"sharded": "shards", "tensor 2": "activations", "pipeline 2": "microbatches", "context 2": "links"}.get(way, "sums")
+    link = measured.links.get(exchanged, measured.links["links"])
     shared = NetworkLink(link.bytes_per_second / load, link.latency_seconds)
     gradient_bytes = 4 * measured.parameters
     workload = Workload(

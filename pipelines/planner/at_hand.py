@@ -18,10 +18,9 @@ from pipelines.data.versions.versions import Version, open_version
 from pipelines.errors import ConfigError
 from pipelines.launch.cluster import cluster
 from pipelines.launch.layout_plan import LayoutPlan
-from pipelines.planner.calibration import HERE
 from pipelines.planner.plan import PlanRequest, make_plan
 from pipelines.planning.candidates import PlanCandidate
-from pipelines.planning.hardware import Cluster, Hardware, read_hardware, sheet_paths
+from pipelines.planning.hardware import HERE, Cluster, Hardware, read_hardware, sheet_paths
 from pipelines.runtime.progress import Progress
 
 _CPU_SHEET = "cpu2"

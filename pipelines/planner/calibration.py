@@ -1,5 +1,5 @@
 """Measures the machine at hand, and writes its data sheet: products of matrices, memory, kernels, what its processes send each
-other, and what a sharded unit costs them.
+other, and what a model costs them that they have divided.
 
 Everything is measured in as many processes as the machine has cores, each with one thread, since that is how workers use it.
 """
@@ -16,17 +16,15 @@ import psutil
 import torch
 import torch.distributed as dist
 import yaml
+from scipy.optimize import nnls
 from torch import nn
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
 
+from pipelines.planner.divided_models import TimedExchange, time_activations, time_microbatches, time_shards
 from pipelines.planner.processes import call_in_processes
-from pipelines.planning.hardware import SHEETS
+from pipelines.planning.hardware import HERE, SHEETS
 from pipelines.runtime import atomic
 from pipelines.train.ordered_all_reduce import TreeAllReduce
 
-HERE = "here"
-"""Name of the data sheet."""
 MESSAGE_BYTES = tuple(2**power for power in range(10, 25, 2))
 """Of the all-reduces that are timed."""
 _REPEATS, _WARM_UP = 15, 2
@@ -34,8 +32,6 @@ _SUMS = 40
 """Sums of gradients that are timed."""
 _SIDE, _NUMBERS, _KERNELS = 1024, 2**24, 1000
 """Side of the matrices, numbers of the vectors, and kernels that are timed together."""
-_UNITS, _UNIT_WIDTHS, _UNIT_ROWS = 4, (8, 64, 256, 1024), 32
-"""Linear layers of a sharded model, their widths, and rows of a step."""
 
 
 def write_sheet(folder: Path, cores: int = 0) -> Path:
@@ -64,71 +60,49 @@ def measure_machine(cores: int) -> dict[str, Any]:
         "sources": ["measured"],
     }
     if cores > 1:
-        links = {way: fit_link(points, cores) for way, points in time_messages(cores).items()}
-        latency, rate = links["sockets"]
-        fields |= {"link_latency_seconds": latency, "link_bytes_per_second": rate}
-        if "memory" in links:
-            latency, rate = links["memory"]
-            fields |= {"sum_latency_seconds": latency, "sum_bytes_per_second": rate}
-        latency, rate = fit_shards(call_in_processes(cores, time_shards)[0], cores)
-        fields |= {"shard_latency_seconds": latency, "shard_bytes_per_second": rate}
+        exchanges = time_exchanges(cores)
+        links = fit_exchange("links", exchanges.pop("links"), cores)
+        fields |= {f"link_{name}": links[name] for name in ("latency_seconds", "bytes_per_second")}
+        fields["exchanges"] = {exchanged: fit_exchange(exchanged, timed, cores) for exchanged, timed in exchanges.items()}
     return fields
 
 
-def time_messages(workers: int) -> dict[str, list[tuple[int, float]]]:
-    """Bytes and median seconds of an all-reduce: `sockets` over Gloo, and `memory` as workers of one machine add up gradients in it."""
-    return call_in_processes(workers, _time_all_reduces)[0]
+def time_exchanges(workers: int) -> dict[str, list[TimedExchange]]:
+    """What is exchanged between so many processes of this machine, with the seconds that it takes: all-reduces over `links` of Gloo, and
+    each kind of `Hardware.exchanges`."""
+    return call_in_processes(workers, _time_exchanges)[0]
 
 
-def fit_link(points: Sequence[tuple[int, float]], workers: int) -> tuple[float, float]:
-    """Latency in seconds, and bytes a second, of a ring through `workers` whose all-reduces took these seconds: by least squares of
-    relative errors."""
-    sizes, seconds = np.array(points).T
-    terms = 2 * (workers - 1) * np.stack([np.ones_like(sizes), sizes / workers], axis=1)
-    return _fit_latency_and_rate(terms, seconds)
+def fit_exchange(exchanged: str, timed: Sequence[TimedExchange], workers: int) -> dict[str, float]:
+    """Latency in seconds, and bytes a second, of the messages as which the estimate of a step counts an exchange between so many `workers`;
+    and the seconds that a step pays once. By least squares of relative errors.
+
+    Sums take the messages of a ring. A sharded unit takes those of three halves of one: it is gathered for both passes, and its gradients
+    are summed. A stage's is one message."""
+    messages, parts = {"microbatches": (1, 1), "shards": (3 * (workers - 1), workers)}.get(exchanged, (2 * (workers - 1), workers))
+    sizes, counts, seconds = np.array([(exchange.size, exchange.count, exchange.seconds) for exchange in timed]).T
+    terms = np.stack([messages * counts, messages * counts * sizes / parts, np.ones_like(sizes)], axis=1)
+    if len(set(counts)) == 1:
+        terms = terms[:, :2]  # what a step pays once cannot be told from what it pays for every message
+    fitted, _ = nnls(terms / seconds[:, None], np.ones_like(seconds))
+    latency, per_byte, once = (*map(float, fitted), 0.0)[:3]
+    return {"latency_seconds": max(latency, 1e-9), "bytes_per_second": 1 / max(per_byte, 1e-12), "step_seconds": once}
 
 
-def fit_shards(points: Sequence[tuple[int, float]], workers: int) -> tuple[float, float]:
-    """Latency in seconds, and bytes a second, of a ring through `workers` that makes the three messages of a unit of so many bytes in these
-    seconds: its parameters are gathered for both passes, and its gradients are summed."""
-    sizes, seconds = np.array(points).T
-    terms = 3 * (workers - 1) * np.stack([np.ones_like(sizes), sizes / workers], axis=1)
-    return _fit_latency_and_rate(terms, seconds)
+def _time_exchanges() -> dict[str, list[TimedExchange]]:
+    divided = {"shards": time_shards(), "activations": time_activations(), "microbatches": time_microbatches()}
+    return _time_all_reduces() | divided
 
 
-def _fit_latency_and_rate(terms: np.ndarray, seconds: np.ndarray) -> tuple[float, float]:
-    (latency, per_byte), *_ = np.linalg.lstsq(terms / seconds[:, None], np.ones_like(seconds), rcond=None)
-    return max(float(latency), 1e-9), 1 / max(float(per_byte), 1e-12)
-
-
-def time_shards() -> list[tuple[int, float]]:
-    """Bytes of a unit, and the seconds by which a step of it takes longer when its parameters are sharded."""
-    mesh, points = init_device_mesh("cpu", (dist.get_world_size(),)), []
-    for width in _UNIT_WIDTHS:
-        rows = torch.rand(_UNIT_ROWS, width)
-        model = nn.Sequential(*(nn.Linear(width, width) for _ in range(_UNITS)))
-
-        def step(values: torch.Tensor, model: nn.Module = model) -> None:
-            model(values).sum().backward()
-
-        alone = _median_seconds(step, rows, dist.barrier)
-        size = sum(parameter.nbytes for parameter in model.parameters()) // _UNITS
-        for unit in (*model, model):
-            fully_shard(unit, mesh=mesh)
-        together = _median_seconds(step, rows, dist.barrier)
-        points.append((size, max(together - alone, 1e-9) / _UNITS))
-    return points
-
-
-def _time_all_reduces() -> dict[str, list[tuple[int, float]]]:
+def _time_all_reduces() -> dict[str, list[TimedExchange]]:
     rank, workers = dist.get_rank(), dist.get_world_size()
     blocks = [range(number, number + 1) for number in range(workers)]
     tree = TreeAllReduce(blocks, workers, rank, torch.device("cpu"), max(MESSAGE_BYTES))
     tensors = [torch.zeros(size // 4) for size in MESSAGE_BYTES]
-    seconds = {"sockets": [_median_seconds(dist.all_reduce, tensor, dist.barrier) for tensor in tensors]}
+    exchanges = {"links": [TimedExchange(tensor.nbytes, 1, _median_seconds(dist.all_reduce, tensor, dist.barrier)) for tensor in tensors]}
     if tree.is_in_memory:
-        seconds["memory"] = [_seconds_between_passes(tree, tensor) for tensor in tensors]
-    return {name: list(zip(MESSAGE_BYTES, of_sizes, strict=True)) for name, of_sizes in seconds.items()}
+        exchanges["sums"] = [TimedExchange(tensor.nbytes, 1, _seconds_between_passes(tree, tensor)) for tensor in tensors]
+    return exchanges
 
 
 def _seconds_between_passes(tree: TreeAllReduce, tensor: torch.Tensor) -> float:

@@ -12,10 +12,8 @@ from pipelines.costs.config_costs import config_costs
 from pipelines.data.versions.folds import open_fold
 from pipelines.data.versions.versions import Version
 from pipelines.errors import ConfigError, CorruptError, DatasetError
-from pipelines.planner.calibration import HERE, write_sheet
-from pipelines.planner.pass_timing import time_passes
 from pipelines.planning.candidates import BestPlan, PlanCandidate, TrainingJob, choose_plans, evaluate, find_candidates
-from pipelines.planning.hardware import Cluster, parse_clusters, sheet_paths
+from pipelines.planning.hardware import HERE, Cluster, parse_clusters, sheet_paths
 from pipelines.planning.layouts import ParallelLayout, check_layout, parse_layout
 from pipelines.planning.measured import MeasuredPasses
 from pipelines.planning.model_costs import ModelCosts
@@ -120,6 +118,8 @@ def _parse_request_layout(request: PlanRequest, config: Config | None) -> Parall
 def _prepare_sheet(request: PlanRequest) -> None:
     """Measure this machine if it is to be planned for, and has no data sheet yet."""
     if request.measure and request.folder is not None and HERE not in sheet_paths(request.folder):
+        from pipelines.planner.calibration import write_sheet  # noqa: PLC0415  # takes a second, and few plans measure
+
         write_sheet(request.folder)
 
 
@@ -131,6 +131,8 @@ def _time_passes(config: Config | None, model: ModelCosts, clusters: Sequence[Cl
             f"--measure times the model of a config on this machine; give CONF.yaml, and --hardware {HERE} with at most as many workers as "
             "cores"
         )
+    from pipelines.planner.pass_timing import time_passes  # noqa: PLC0415
+
     version = open_fold(config)
     strategy = config.train.strategy if config.train.strategy.rows_per_pass(config.train) else DEFAULT_KIND
     return {cluster.name: time_passes(config, version, model, cluster.devices, strategy) for cluster in clusters}

@@ -10,7 +10,7 @@ one machine send through all of their cards at once: the ring is as fast as the 
 from dataclasses import dataclass, replace
 from math import ceil, log2
 
-from pipelines.planning.hardware import Hardware
+from pipelines.planning.hardware import Exchanged, Hardware
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,8 @@ class Network:
     link_latency_seconds: float
     network_bytes_per_second: float
     network_latency_seconds: float
+    has_trees: bool = True
+    """Whether small all-reduces go through a tree."""
 
 
 def network(hardware: Hardware) -> Network:
@@ -46,20 +48,13 @@ def network(hardware: Hardware) -> Network:
     )
 
 
-def memory_network(hardware: Hardware) -> Network:
-    """The bandwidths within a machine whose processes add up gradients in its memory, as those without GPUs do; `network` elsewhere."""
-    links = network(hardware)
-    if not hardware.sum_bytes_per_second:
+def exchange_network(hardware: Hardware, exchanged: Exchanged) -> Network:
+    """`network`, with what an exchange takes between processes of one machine where the data sheet has it: as messages of a ring."""
+    links, exchange = network(hardware), hardware.exchanges.get(exchanged)
+    if exchange is None:
         return links
-    return replace(links, link_bytes_per_second=hardware.sum_bytes_per_second, link_latency_seconds=hardware.sum_latency_seconds)
-
-
-def shard_network(hardware: Hardware) -> Network:
-    """The bandwidths within a machine whose processes gather units of a sharded model without GPUs; `network` elsewhere."""
-    links = network(hardware)
-    if not hardware.shard_bytes_per_second:
-        return links
-    return replace(links, link_bytes_per_second=hardware.shard_bytes_per_second, link_latency_seconds=hardware.shard_latency_seconds)
+    rate, latency = exchange.bytes_per_second, exchange.latency_seconds
+    return replace(links, link_bytes_per_second=rate, link_latency_seconds=latency, has_trees=False)
 
 
 def group(dimensions: tuple[tuple[int, int], ...], devices_per_machine: int) -> DeviceGroup:
@@ -104,6 +99,8 @@ def all_reduce_seconds(total_bytes: float, members: DeviceGroup, links: Network)
     if members.size == 1:
         return 0.0
     ring = 2 * all_gather_seconds(total_bytes, members, links)
+    if not links.has_trees:
+        return ring
     levels = ceil(log2(members.machines)), ceil(log2(min(members.per_machine, members.size)))
     latency = 2 * (levels[0] * links.network_latency_seconds + levels[1] * links.link_latency_seconds)
     return min(ring, 2 * total_bytes / ring_bandwidth(members, links) + latency)

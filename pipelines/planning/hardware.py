@@ -14,6 +14,8 @@ from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, PositiveFlo
 
 from pipelines.errors import ConfigError
 
+HERE = "here"
+"""Name of the data sheet of the machine at hand, which is measured."""
 SHEETS = Path(__file__).parent / "data_sheets"
 Precision = Literal["fp32", "tf32", "bf16", "fp16", "fp8"]
 BYTES: Mapping[str, int] = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1}
@@ -45,6 +47,19 @@ class Achieved(_Sheet):
     """Of the bandwidth of links and network, by collectives."""
 
 
+Exchanged = Literal["sums", "shards", "activations", "microbatches"]
+"""Gradients of full copies, parameters and gradients of a sharded unit, what a tensor group sums, and what a pipeline passes on."""
+
+
+class Exchange(_Sheet):
+    """What a message takes, with all that a processor does around it; a GPU has its host for that."""
+
+    latency_seconds: PositiveFloat
+    bytes_per_second: PositiveFloat
+    step_seconds: NonNegativeFloat = 0.0
+    """What a step with such messages takes once."""
+
+
 class Hardware(_Sheet):
     """A kind of device, the machine that it is in, and the network between machines. Bandwidths of links are those of one direction."""
 
@@ -60,13 +75,8 @@ class Hardware(_Sheet):
     network_bytes_per_second: PositiveFloat
     """Between machines, per device."""
     network_latency_seconds: PositiveFloat
-    sum_bytes_per_second: NonNegativeFloat = 0.0
-    """Of the sums that processes of one machine add up in its memory; 0 for hardware that sends them by its links."""
-    sum_latency_seconds: NonNegativeFloat = 0.0
-    shard_bytes_per_second: NonNegativeFloat = 0.0
-    """Of parameters that processes without GPUs gather, and of gradients that they sum, for a unit of a sharded model; 0: as by links."""
-    shard_latency_seconds: NonNegativeFloat = 0.0
-    """The same, of a message: with what a processor does around it, which a GPU has its host for."""
+    exchanges: Mapping[Exchanged, Exchange] = Field(default_factory=dict)
+    """What processes of one machine without GPUs exchange, as measured; what is not there goes by the links."""
     host_bytes_per_second: PositiveFloat
     """Between a device and its machine's memory."""
     kernel_seconds: PositiveFloat

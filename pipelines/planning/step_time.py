@@ -17,13 +17,12 @@ from pipelines.planning.collectives import (
     Network,
     all_gather_seconds,
     all_reduce_seconds,
-    memory_network,
+    exchange_network,
     network,
     reduce_scatter_seconds,
     send_seconds,
-    shard_network,
 )
-from pipelines.planning.hardware import BYTES, Hardware
+from pipelines.planning.hardware import BYTES, Exchanged, Hardware
 from pipelines.planning.layouts import ParallelLayout
 from pipelines.planning.measured import MeasuredPasses
 from pipelines.planning.memory import MemoryEstimate, estimate_memory
@@ -150,6 +149,10 @@ class _Machine:
     def group(self, *degrees: str) -> DeviceGroup:
         return self.layout.group(self.hardware.devices_per_machine, *degrees)
 
+    def exchange_links(self, exchanged: Exchanged, members: DeviceGroup) -> Network:
+        """The links by which a group exchanges what is named."""
+        return exchange_network(self.hardware, exchanged) if members.machines == 1 else self.links
+
 
 def matmul_seconds(hardware: Hardware, precision: str, rows: float, inputs: float, outputs: float) -> float:
     """Seconds of the product of a (rows x inputs) and a (inputs x outputs) matrix. Results have at least two bytes."""
@@ -174,7 +177,7 @@ def estimate_step(model: ModelCosts, hardware: Hardware, layout: ParallelLayout,
     count = layout.accumulation * layout.parts
     bubble = _bubble(machine, forward, backward, rows, slowest) * layout.accumulation
     computed = forward.plus(backward).times(count)
-    gathered = _data_parallel_seconds(slowest, machine, forward, backward)
+    gathered = _data_parallel_seconds(slowest, machine, forward, backward) + _seconds_once(machine)
     partial = StepEstimate(
         computed.matmul,
         computed.attention,
@@ -309,16 +312,18 @@ def _activation_traffic(layer: Layer, machine: _Machine, rows: float) -> tuple[f
 def _tensor_seconds(message: TensorMessage, layer: Layer, machine: _Machine, rows: float) -> float:
     """Seconds of a message of a tensor group, for so many rows. With `sequence_parallel`, a sum is scattered and gathered apart."""
     members, size, layout = machine.group("tensor"), message.bytes_per_row * rows, machine.layout
+    links = machine.exchange_links("activations", members)
     if message.kind == "gather":
-        return all_gather_seconds(size, members, machine.links)
+        return all_gather_seconds(size, members, links)
     if not layout.sequence_parallel:
-        return all_reduce_seconds(size, members, machine.links)
+        return all_reduce_seconds(size, members, links)
     gathered = size / (2 if layout.float8 and layer.role == "block" else 1)
-    return all_gather_seconds(gathered, members, machine.links) + reduce_scatter_seconds(size, members, machine.links)
+    return all_gather_seconds(gathered, members, links) + reduce_scatter_seconds(size, members, links)
 
 
 def _bubble(machine: _Machine, forward: _Pass, backward: _Pass, rows: float, share: WorkerLayers) -> float:
-    """Seconds of a pass in which a stage waits: by its schedule, and for the first messages."""
+    """Seconds of a pass in which a stage waits: by its schedule, and for the first messages. A processor that computes also sends, and so
+    waits for all of them."""
     layout = machine.layout
     if layout.pipeline == 1:
         return 0.0
@@ -326,8 +331,10 @@ def _bubble(machine: _Machine, forward: _Pass, backward: _Pass, rows: float, sha
     waits = bubble_seconds(layout.schedule, layout.pipeline, forward.total, backward.total - weights, weights, layout.stages_per_worker)
     message = max(layer.output_bytes for layer, _ in share.layers) * rows / layout.context
     message /= layout.tensor if layout.sequence_parallel else 1
-    is_within = machine.group("pipeline").machines == 1
-    return waits + 2 * (layout.pipeline - 1) * layout.stages_per_worker * send_seconds(message, is_within, machine.links)
+    members = machine.group("pipeline")
+    seconds = 2 * layout.stages_per_worker * send_seconds(message, members.machines == 1, machine.exchange_links("microbatches", members))
+    later = layout.parts - 1 if "microbatches" in machine.hardware.exchanges else 0
+    return waits + seconds * (layout.pipeline - 1 + later)
 
 
 @dataclass(frozen=True)
@@ -337,6 +344,15 @@ class _Phase:
     traffic: float
     compute: float
     count: int
+
+
+def _seconds_once(machine: _Machine) -> float:
+    """What a step of a divided model takes beside its messages: the most of the exchanges that it has."""
+    degrees: Mapping[Exchanged, str] = {"shards": "shard", "activations": "tensor", "microbatches": "pipeline"}
+    if machine.layout.full_copies:
+        return 0.0
+    used = (exchanged for exchanged, degree in degrees.items() if getattr(machine.layout, degree) > 1 and machine.group(degree).machines == 1)
+    return max((exchange.step_seconds for name in used if (exchange := machine.hardware.exchanges.get(name))), default=0.0)
 
 
 def _data_parallel_seconds(share: WorkerLayers, machine: _Machine, forward: _Pass, backward: _Pass) -> float:
@@ -350,11 +366,11 @@ def _data_parallel_seconds(share: WorkerLayers, machine: _Machine, forward: _Pas
     units = max(1, blocks + (1 if outside else 0))
     if layout.parameter_shards == 1:
         members = machine.group("replicate", "shard", "context")
-        links = memory_network(machine.hardware) if layout.full_copies and members.machines == 1 else links
+        links = machine.exchange_links("sums", members) if layout.full_copies else links
         sums = all_reduce_seconds(COMPRESSED_BYTES[layout.compression] * parameters, members, links)
         return _seconds_lost(machine, [_Phase(sums, backward.total, 1)], units)
     members = machine.group("shard", "context")
-    links = shard_network(machine.hardware) if members.machines == 1 else links
+    links = machine.exchange_links("shards", members)
     second_gather = blocks * all_gather_seconds(BYTES[layout.precision] * in_blocks / blocks, members, links) if blocks else 0.0
     gather = second_gather + (all_gather_seconds(BYTES[layout.precision] * outside, members, links) if outside else 0.0)
     scatter = units * reduce_scatter_seconds(4 * parameters / units, members, links)

@@ -11,12 +11,13 @@ from pipelines.config import Config
 from pipelines.costs.config_costs import config_costs
 from pipelines.data.versions.versions import Version
 from pipelines.errors import ConfigError
-from pipelines.planner.calibration import fit_link, fit_shards, time_messages, time_shards
+from pipelines.planner.calibration import fit_exchange
+from pipelines.planner.divided_models import TimedExchange, time_activations, time_microbatches, time_shards
 from pipelines.planner.pass_timing import TimedCase, fit_passes, time_passes
 from pipelines.planner.processes import call_in_processes
-from pipelines.planning.hardware import read_hardware
+from pipelines.planning.hardware import Exchange, Hardware, read_hardware
 from pipelines.planning.layouts import ParallelLayout
-from pipelines.planning.model_costs import Layer, ModelCosts
+from pipelines.planning.model_costs import Layer, ModelCosts, TensorMessage
 from pipelines.planning.step_time import estimate_step
 
 
@@ -36,36 +37,82 @@ def test_processes_answer_by_rank_and_are_a_group() -> None:
         call_in_processes(1, fail)
 
 
-@pytest.mark.parametrize("workers", [2, 4])
-def test_a_link_is_fitted_to_its_all_reduces(workers: int) -> None:
-    latency, rate = 50e-6, 2e9
-    points = [(size, 2 * (workers - 1) * (latency + size / workers / rate)) for size in (2**10, 2**16, 2**24)]
-    assert fit_link(points, workers) == pytest.approx((latency, rate))
+LATENCY, RATE, ONCE = 1e-3, 2e8, 5e-3
+"""Of a message, in seconds and bytes a second, and what a step takes once."""
+
+
+def ring_seconds(size: int, workers: int) -> float:
+    """Seconds of an all-gather of so many bytes."""
+    return (workers - 1) * (LATENCY + size / workers / RATE)
+
+
+def exchange_seconds(exchanged: str, size: int, workers: int) -> float:
+    """Seconds of an exchange: a unit is gathered twice, and its gradients are scattered; a sum is scattered and gathered."""
+    rings = {"shards": 3, "links": 2, "sums": 2, "activations": 2}
+    return rings[exchanged] * ring_seconds(size, workers) if exchanged in rings else LATENCY + size / RATE
 
 
 @pytest.mark.parametrize("workers", [2, 4])
-def test_a_unit_costs_the_three_messages_that_calibration_has_fitted(workers: int) -> None:
-    """The estimate of a step of a sharded model reads the sheet as calibration writes it."""
-    latency, rate = 1e-3, 2e8
-    seconds = {size: 3 * (workers - 1) * (latency + size / workers / rate) for size in (2**10, 2**16, 2**24)}
-    assert fit_shards(list(seconds.items()), workers) == pytest.approx((latency, rate))
-    fields = {"shard_latency_seconds": latency, "shard_bytes_per_second": rate, "devices_per_machine": workers, "contention": 1.0}
-    hardware = read_hardware("cpu2").model_copy(update=fields)
+@pytest.mark.parametrize("exchanged", ["links", "sums"])
+def test_an_all_reduce_is_fitted_as_messages_of_a_ring(exchanged: str, workers: int) -> None:
+    timed = [TimedExchange(size, 1, exchange_seconds(exchanged, size, workers)) for size in (2**10, 2**16, 2**24)]
+    fitted = {"latency_seconds": LATENCY, "bytes_per_second": RATE, "step_seconds": 0.0}
+    assert fit_exchange(exchanged, timed, workers) == pytest.approx(fitted)
+
+
+@pytest.mark.parametrize("workers", [2, 4])
+@pytest.mark.parametrize("exchanged", ["shards", "activations", "microbatches"])
+def test_an_exchange_of_a_divided_model_is_fitted_with_what_a_step_takes_once(exchanged: str, workers: int) -> None:
+    cases = [(size, count) for size in (2**10, 2**16, 2**24) for count in (1, 4)]
+    timed = [TimedExchange(size, count, ONCE + count * exchange_seconds(exchanged, size, workers)) for size, count in cases]
+    fitted = {"latency_seconds": LATENCY, "bytes_per_second": RATE, "step_seconds": ONCE}
+    assert fit_exchange(exchanged, timed, workers) == pytest.approx(fitted)
+
+
+def measured_machine(devices: int) -> Hardware:
+    """A machine of so many cores, on which all exchanges of divided models take the same."""
+    exchange = Exchange(latency_seconds=LATENCY, bytes_per_second=RATE, step_seconds=ONCE)
+    exchanges = {"shards": exchange, "activations": exchange, "microbatches": exchange}
+    fields = {"exchanges": exchanges, "devices_per_machine": devices, "contention": 1.0}
+    return read_hardware("cpu2").model_copy(update=fields)
+
+
+@pytest.mark.parametrize("workers", [2, 4])
+def test_a_step_of_a_sharded_model_has_the_messages_that_calibration_has_fitted(workers: int) -> None:
     model = ModelCosts("units", tuple(Layer(f"unit {number}", 1, 2**14) for number in range(3)))
     layout = ParallelLayout(shard=workers, microbatch=8, precision="fp32")
-    assert estimate_step(model, hardware, layout).communication_seconds == pytest.approx(3 * seconds[2**16], rel=0.01)
+    estimate = estimate_step(model, measured_machine(workers), layout)
+    assert estimate.communication_seconds == pytest.approx(ONCE + 3 * exchange_seconds("shards", 2**16, workers), rel=0.01)
 
 
-def test_sharded_units_of_two_processes_are_timed() -> None:
-    points = call_in_processes(2, time_shards)[0]
-    assert [size for size, _ in points] == sorted(size for size, _ in points)
-    assert points[-1][1] > points[0][1] > 0
+@pytest.mark.parametrize("workers", [2, 4])
+def test_a_step_of_a_tensor_group_has_the_sums_that_calibration_has_fitted(workers: int) -> None:
+    sums = (TensorMessage("forward", 2**10), TensorMessage("backward", 2**10))
+    model = ModelCosts("layers", tuple(Layer(f"layer {number}", 1, 2**14, tensor_messages=sums) for number in range(3)))
+    layout = ParallelLayout(tensor=workers, microbatch=8, precision="fp32")
+    estimate = estimate_step(model, measured_machine(workers), layout)
+    assert estimate.communication_seconds == pytest.approx(ONCE + 6 * 2 * ring_seconds(2**13, workers), rel=0.2)
 
 
-def test_messages_of_two_processes_are_timed() -> None:
-    for points in time_messages(2).values():
-        assert [size for size, _ in points] == sorted({size for size, _ in points})
-        assert points[-1][1] > points[0][1] > 0
+def test_a_step_of_a_pipeline_has_the_messages_that_calibration_has_fitted() -> None:
+    model = ModelCosts("layers", tuple(Layer(f"layer {number}", 1, 2**14, output_bytes=2**10) for number in range(4)))
+    layout = ParallelLayout(pipeline=2, microbatch=16, microbatches=4, precision="fp32")
+    estimate, free = (estimate_step(model, hardware, layout) for hardware in (measured_machine(2), read_hardware("cpu2")))
+    messages = 2 * 4 * exchange_seconds("microbatches", 4 * 2**10, 2)
+    assert estimate.bubble_seconds == pytest.approx(messages, rel=0.2)
+    assert estimate.communication_seconds - free.communication_seconds == pytest.approx(ONCE)
+
+
+def time_small_exchanges() -> list[list[TimedExchange]]:
+    return [time_shards((8, 512)), time_activations((8, 4096)), time_microbatches((4, 64))]
+
+
+def test_exchanges_of_divided_models_are_timed_between_two_processes() -> None:
+    shards, activations, microbatches = call_in_processes(2, time_small_exchanges)[0]
+    for timed in (shards, activations, microbatches):
+        assert len({exchange.size for exchange in timed}) == len({exchange.count for exchange in timed}) == 2
+        assert all(exchange.seconds > 0 for exchange in timed)
+    assert shards[-1].seconds > shards[0].seconds and activations[-1].seconds > activations[0].seconds, "more of them, and larger ones"
 
 
 @pytest.mark.parametrize(("constant", "per_row", "update"), [(0.002, 1e-5, 0.001), (0.0, 1e-3, 0.0), (0.1, 0.0, 0.5)])
