@@ -2,7 +2,7 @@
 
     python -m benchmarks.calibrate [--cores 2]
 
-The sheet is conf/hardware/here.yaml under LOCKSTEP_HOME. It takes a quarter of a minute on two cores, which should be idle.
+The sheet is conf/hardware/here.yaml under LOCKSTEP_HOME. It takes half a minute on two cores, which should be idle.
 """
 
 import argparse

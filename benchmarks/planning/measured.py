@@ -3,7 +3,7 @@
     python -m benchmarks.planning.measured [--only digits adult …] [--layouts ddp exact …] [--seconds 2] [--turns 5]
 
 Before each training, passes of the model are timed in as many processes at once, as `lockstep plan --measure` does; the machine's data
-sheet is measured first, by `benchmarks.calibrate`. A prediction knows these, and nothing of training on several processes. Measured are steps of the loop itself,
+sheet is measured first. A prediction knows these, and nothing of training on several processes. Measured are steps of the loop itself,
 with its loader, over Gloo, without Ray and without saves. Raw data are read from LOCKSTEP_RAW; a pipeline without them is left out.
 
 The cores of a shared machine are slower by a third for seconds at a time. So the same processes time passes and train in turns, a ratio is
@@ -45,6 +45,7 @@ from pipelines.planner.pass_timing import (
     choose_cases,
     fit_passes,
     process_bytes,
+    smallest_case,
     step_seconds,
     time_loader,
     time_round,
@@ -146,9 +147,9 @@ def take_turns(config: Config, version: Version, cases: Sequence[TimedCase], sec
     return Turns(timed, trained, time_loader(case_config(config, cases[-1], strategy_of_passes(config)), version), memory)
 
 
-def time_for_memory(config: Config, version: Version, cases: Sequence[TimedCase]) -> float:
-    """The most memory of a process that times these cases."""
-    time_round(config, version, cases, strategy_of_passes(config))
+def time_for_memory(config: Config, version: Version, case: TimedCase) -> float:
+    """The most memory of a process that times a case."""
+    time_round(config, version, [case], strategy_of_passes(config))
     return peak_bytes(torch.device("cpu"))
 
 
@@ -157,10 +158,14 @@ def strategy_of_passes(config: Config) -> StrategyChoice:
     return config.train.strategy if config.train.strategy.rows_per_pass(config.train) else DEFAULT_KIND
 
 
+def worker_count(layout: str) -> int:
+    """The workers of a layout by its name: two, where it does not say."""
+    return int(layout.partition(" on ")[2] or 2)
+
+
 def layout_config(config: Config, name: str) -> tuple[Config, ParallelLayout]:
     """The config that trains in a layout, and the layout."""
-    kind, _, workers_text = name.partition(" on ")
-    workers = int(workers_text or 2)
+    kind, workers = name.partition(" on ")[0], worker_count(name)
     degrees: dict[str, Any] = {**SHARDED, **ON_FOUR}.get(name, {})
     values = config.train.model_dump(mode="json", exclude_unset=True, exclude={"init_from", "balance", "ema_decay"})
     values |= {"workers": workers, "strategy": {"kind": "sharded", **degrees} if degrees else kind, **_ENDLESS}
@@ -196,16 +201,17 @@ def compare(pipeline: Pipeline, name: str, sheets: Mapping[int, Hardware], secon
         print(f"{config.name}, {name}: left out: {fault}", file=sys.stderr)
         return None
     cases = choose_cases(changed, version, layout.workers)
-    peaks = call_in_processes(layout.workers, time_for_memory, changed, version, cases[:1], threads=changed.train.cpus_per_worker)
+    smallest = smallest_case(changed, cases)
+    peaks = call_in_processes(layout.workers, time_for_memory, changed, version, smallest, threads=changed.train.cpus_per_worker)
     with tempfile.TemporaryDirectory(prefix="measured-") as folder:
         arguments = (changed, version, cases, seconds, turns, folder)
         processes = call_in_processes(layout.workers, take_turns, *arguments, threads=changed.train.cpus_per_worker)
     rate = min(process.loader_rows_per_second for process in processes)
     rounds = [step_seconds(of_workers) for of_workers in zip(*(process.cases for process in processes), strict=True)]
-    hardware = sheets[max(layout.workers, min(sheets))]
+    hardware = sheets[min(count for count in sheets if count >= layout.workers)]
     estimates = [estimate_step(pipeline.model, hardware, layout, fit_passes(cases, times, rate)) for times in rounds]
     measured = processes[0].step_seconds
-    predicted_bytes = estimates[0].memory.total + process_bytes(pipeline.model, cases[0], max(peaks))
+    predicted_bytes = estimates[0].memory.total + process_bytes(pipeline.model, smallest, max(peaks))
     measured_bytes = max(process.peak_bytes for process in processes)
     row: Row = {
         "pipeline": config.name,
@@ -241,7 +247,7 @@ def open_pipeline(name: str) -> Pipeline:
 def measure_sheets(layouts: Sequence[str]) -> dict[int, Hardware]:
     """The data sheets of this machine, measured in as many processes as it has cores, and in as many more as a layout has workers."""
     cores = len(os.sched_getaffinity(0))
-    counts = {cores, *(4 for layout in layouts if layout in ON_FOUR and cores < 4)}
+    counts = {cores, *(count for count in map(worker_count, layouts) if count > cores)}
     with tempfile.TemporaryDirectory(prefix="sheets-") as folder:
         return {count: read_hardware(HERE, write_sheet(Path(folder) / str(count), count).parent) for count in counts}
 

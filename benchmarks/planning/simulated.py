@@ -2,8 +2,8 @@
 
     python -m benchmarks.planning.simulated [--workers 1 2 4] [--turns 3] [--small] [--results FOLDER]
 
-Measured beforehand, and all that the simulator is told: a step of one process alone; and all-reduces of two processes, over sockets and in
-shared memory, to which latency and rate are fitted. Processes have one thread. Where there are more of them than cores, each computes and
+Measured beforehand, and all that the simulator is told: a step of one process alone; and what two processes exchange, as a calibration
+measures it, to which latency and rate are fitted. Processes have one thread. Where there are more of them than cores, each computes and
 copies so many times longer; and where all cores compute, nothing overlaps. `parameter_server`, `federated` and `boosting` need Ray, clients
 and LightGBM, and are not measured here.
 
@@ -21,7 +21,7 @@ import torch.distributed as dist
 
 from benchmarks.report import RESULTS, Row, machine, package_versions, save, show
 from benchmarks.train.spread_worker import Case, count_readers, create_case_strategy, random_rows, take_step
-from pipelines.planner.calibration import fit_exchange, time_exchanges
+from pipelines.planner.calibration import fit_messages, time_exchanges
 from pipelines.planner.processes import call_in_processes
 from pipelines.planning.simulation.data_parallel import SimulatedDdp, SimulatedExact
 from pipelines.planning.simulation.links import Network, NetworkLink
@@ -75,7 +75,7 @@ def time_own_steps(case: Case, train: dict[str, Any]) -> dict[str, float]:
 
 def measure(case: Case, turns: int) -> Measured:
     answers = [time_steps(1, case, {}) for _ in range(turns)]
-    fits = {exchanged: fit_exchange(exchanged, timed, 2) for exchanged, timed in time_exchanges(2).items()}
+    fits = {exchanged: fit_messages(timed) for exchanged, timed in time_exchanges(2).items()}
     links = {exchanged: NetworkLink(fit["bytes_per_second"], fit["latency_seconds"]) for exchanged, fit in fits.items()}
     cores = int(machine()["cores"])
     return Measured(case, median(answer["seconds"] for answer in answers), answers[0]["parameters"], links, cores)

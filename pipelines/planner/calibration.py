@@ -19,7 +19,7 @@ import yaml
 from scipy.optimize import nnls
 from torch import nn
 
-from pipelines.planner.divided_models import TimedExchange, time_activations, time_microbatches, time_shards
+from pipelines.planner.divided_models import TimedMessages, time_activations, time_microbatches, time_shards
 from pipelines.planner.processes import call_in_processes
 from pipelines.planning.hardware import HERE, SHEETS
 from pipelines.runtime import atomic
@@ -60,28 +60,24 @@ def measure_machine(cores: int) -> dict[str, Any]:
         "sources": ["measured"],
     }
     if cores > 1:
-        exchanges = time_exchanges(cores)
-        links = fit_exchange("links", exchanges.pop("links"), cores)
+        timed = time_exchanges(cores)
+        links = fit_messages(timed.pop("links"))
         fields |= {f"link_{name}": links[name] for name in ("latency_seconds", "bytes_per_second")}
-        fields["exchanges"] = {exchanged: fit_exchange(exchanged, timed, cores) for exchanged, timed in exchanges.items()}
+        fields["exchanges"] = {exchanged: fit_messages(messages) for exchanged, messages in timed.items()}
     return fields
 
 
-def time_exchanges(workers: int) -> dict[str, list[TimedExchange]]:
-    """What is exchanged between so many processes of this machine, with the seconds that it takes: all-reduces over `links` of Gloo, and
-    each kind of `Hardware.exchanges`."""
+def time_exchanges(workers: int) -> dict[str, list[TimedMessages]]:
+    """Messages between so many processes of this machine, with the seconds that they take: those of all-reduces over `links` of Gloo, as a
+    ring through the processes sends them; and those of each kind of `Hardware.exchanges`."""
     return call_in_processes(workers, _time_exchanges)[0]
 
 
-def fit_exchange(exchanged: str, timed: Sequence[TimedExchange], workers: int) -> dict[str, float]:
-    """Latency in seconds, and bytes a second, of the messages as which the estimate of a step counts an exchange between so many `workers`;
-    and the seconds that a step pays once. By least squares of relative errors.
-
-    Sums take the messages of a ring. A sharded unit takes those of three halves of one: it is gathered for both passes, and its gradients
-    are summed. A stage's is one message."""
-    messages, parts = {"microbatches": (1, 1), "shards": (3 * (workers - 1), workers)}.get(exchanged, (2 * (workers - 1), workers))
-    sizes, counts, seconds = np.array([(exchange.size, exchange.count, exchange.seconds) for exchange in timed]).T
-    terms = np.stack([messages * counts, messages * counts * sizes / parts, np.ones_like(sizes)], axis=1)
+def fit_messages(timed: Sequence[TimedMessages]) -> dict[str, float]:
+    """Latency in seconds, and bytes a second, of messages, and the seconds that a step pays once: by least squares of relative errors, none
+    below 0."""
+    sizes, counts, seconds = np.array([(messages.message_bytes, messages.messages, messages.seconds) for messages in timed]).T
+    terms = np.stack([counts, counts * sizes, np.ones_like(sizes)], axis=1)
     if len(set(counts)) == 1:
         terms = terms[:, :2]  # what a step pays once cannot be told from what it pays for every message
     fitted, _ = nnls(terms / seconds[:, None], np.ones_like(seconds))
@@ -89,20 +85,24 @@ def fit_exchange(exchanged: str, timed: Sequence[TimedExchange], workers: int) -
     return {"latency_seconds": max(latency, 1e-9), "bytes_per_second": 1 / max(per_byte, 1e-12), "step_seconds": once}
 
 
-def _time_exchanges() -> dict[str, list[TimedExchange]]:
+def _time_exchanges() -> dict[str, list[TimedMessages]]:
     divided = {"shards": time_shards(), "activations": time_activations(), "microbatches": time_microbatches()}
     return _time_all_reduces() | divided
 
 
-def _time_all_reduces() -> dict[str, list[TimedExchange]]:
+def _time_all_reduces() -> dict[str, list[TimedMessages]]:
     rank, workers = dist.get_rank(), dist.get_world_size()
     blocks = [range(number, number + 1) for number in range(workers)]
     tree = TreeAllReduce(blocks, workers, rank, torch.device("cpu"), max(MESSAGE_BYTES))
     tensors = [torch.zeros(size // 4) for size in MESSAGE_BYTES]
-    exchanges = {"links": [TimedExchange(tensor.nbytes, 1, _median_seconds(dist.all_reduce, tensor, dist.barrier)) for tensor in tensors]}
+    by_links = [_median_seconds(dist.all_reduce, tensor, dist.barrier) for tensor in tensors]
+    timed = {
+        "links": [TimedMessages(size / workers, 2 * (workers - 1), taken) for size, taken in zip(MESSAGE_BYTES, by_links, strict=True)]
+    }
     if tree.is_in_memory:
-        exchanges["sums"] = [TimedExchange(tensor.nbytes, 1, _seconds_between_passes(tree, tensor)) for tensor in tensors]
-    return exchanges
+        part, in_memory = (workers - 1) / workers, [_seconds_between_passes(tree, tensor) for tensor in tensors]
+        timed["sums"] = [TimedMessages(size * part, 2, taken) for size, taken in zip(MESSAGE_BYTES, in_memory, strict=True)]
+    return timed
 
 
 def _seconds_between_passes(tree: TreeAllReduce, tensor: torch.Tensor) -> float:

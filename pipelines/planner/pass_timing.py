@@ -57,10 +57,11 @@ def time_passes(config: Config, version: Version, model: ModelCosts, workers: in
     Each worker is a process that takes all steps alone, while the others do the same: so they compete for cores and memory, and wait for
     nobody. Raises ConfigError if the training split has too few rows for a step."""
     cases = choose_cases(config, version, workers)
-    answers = call_in_processes(workers, _time_rounds, config, version, cases, strategy, threads=config.train.cpus_per_worker)
+    smallest = smallest_case(config, cases)
+    answers = call_in_processes(workers, _time_rounds, config, version, smallest, cases, strategy, threads=config.train.cpus_per_worker)
     rounds = [step_seconds(of_workers) for of_workers in zip(*(answer[0] for answer in answers), strict=True)]
     passes = fit_passes(cases, [min(seconds) for seconds in zip(*rounds, strict=True)], min(answer[1] for answer in answers))
-    return replace(passes, process_bytes=process_bytes(model, cases[0], max(answer[2] for answer in answers)))
+    return replace(passes, process_bytes=process_bytes(model, smallest, max(answer[2] for answer in answers)))
 
 
 def process_bytes(model: ModelCosts, case: TimedCase, peak: float) -> float:
@@ -82,6 +83,12 @@ def choose_cases(config: Config, version: Version, workers: int) -> tuple[TimedC
     return tuple(TimedCase(count, passes) for count in rows for passes in (1, 2))
 
 
+def smallest_case(config: Config, cases: Sequence[TimedCase]) -> TimedCase:
+    """The step whose memory is measured, so that what is known of the model's explains little of it: of the fewest rows that are timed, or
+    of those of a pass where the config's strategy always has as many."""
+    return TimedCase(config.train.strategy.rows_per_pass(config.train) or cases[0].rows, 1)
+
+
 def fit_passes(cases: Sequence[TimedCase], seconds: Sequence[float], loader_rows_per_second: float) -> MeasuredPasses:
     """The constants of passes and steps that explain the seconds of such steps best: by least squares of relative errors, none below 0."""
     terms = np.array([[case.passes, case.passes * case.rows, 1.0] for case in cases]) / np.array(seconds)[:, None]
@@ -100,10 +107,11 @@ def step_seconds(of_workers: Sequence[Sequence[np.ndarray]]) -> list[float]:
 
 
 def _time_rounds(
-    config: Config, version: Version, cases: Sequence[TimedCase], strategy: StrategyChoice
+    config: Config, version: Version, smallest: TimedCase, cases: Sequence[TimedCase], strategy: StrategyChoice
 ) -> tuple[list[list[np.ndarray]], float, float]:
-    """Seconds of steps of each case in each round, rows a second of the loader alone, and the most memory of this process with few rows."""
-    time_round(config, version, cases[:1], strategy)
+    """Seconds of steps of each case in each round, rows a second of the loader alone, and the most memory of this process in the smallest
+    one."""
+    time_round(config, version, [smallest], strategy)
     memory = peak_bytes(torch.device("cpu"))
     rounds = [time_round(config, version, cases, strategy) for _ in range(_ROUNDS)]
     return rounds, time_loader(case_config(config, cases[-1], strategy), version), memory

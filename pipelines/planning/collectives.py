@@ -33,8 +33,8 @@ class Network:
     link_latency_seconds: float
     network_bytes_per_second: float
     network_latency_seconds: float
-    has_trees: bool = True
-    """Whether small all-reduces go through a tree."""
+    has_hops: bool = True
+    """Whether a message waits at each hop of a ring or tree; else once, however many members a group has."""
 
 
 def network(hardware: Hardware) -> Network:
@@ -49,12 +49,12 @@ def network(hardware: Hardware) -> Network:
 
 
 def exchange_network(hardware: Hardware, exchanged: Exchanged) -> Network:
-    """`network`, with what an exchange takes between processes of one machine where the data sheet has it: as messages of a ring."""
+    """`network`, with what an exchange takes between processes of one machine where the data sheet has it."""
     links, exchange = network(hardware), hardware.exchanges.get(exchanged)
     if exchange is None:
         return links
     rate, latency = exchange.bytes_per_second, exchange.latency_seconds
-    return replace(links, link_bytes_per_second=rate, link_latency_seconds=latency, has_trees=False)
+    return replace(links, link_bytes_per_second=rate, link_latency_seconds=latency, has_hops=False)
 
 
 def group(dimensions: tuple[tuple[int, int], ...], devices_per_machine: int) -> DeviceGroup:
@@ -76,6 +76,8 @@ def ring_bandwidth(members: DeviceGroup, links: Network) -> float:
 
 def _ring_latency(members: DeviceGroup, links: Network) -> float:
     """Seconds of the messages of one way around a ring, which is as many hops as members, but one."""
+    if not links.has_hops:
+        return links.link_latency_seconds
     between = members.machines if members.machines > 1 else 0
     hops = members.size - 1
     return min(between, hops) * links.network_latency_seconds + max(0, hops - between) * links.link_latency_seconds
@@ -99,7 +101,7 @@ def all_reduce_seconds(total_bytes: float, members: DeviceGroup, links: Network)
     if members.size == 1:
         return 0.0
     ring = 2 * all_gather_seconds(total_bytes, members, links)
-    if not links.has_trees:
+    if not links.has_hops:
         return ring
     levels = ceil(log2(members.machines)), ceil(log2(min(members.per_machine, members.size)))
     latency = 2 * (levels[0] * links.network_latency_seconds + levels[1] * links.link_latency_seconds)

@@ -52,7 +52,8 @@ Exchanged = Literal["sums", "shards", "activations", "microbatches"]
 
 
 class Exchange(_Sheet):
-    """What a message takes, with all that a processor does around it; a GPU has its host for that."""
+    """What a message takes, with all that a processor does around it; a GPU has its host for that. A sum is two messages, scattered and
+    gathered, of all but a worker's own part."""
 
     latency_seconds: PositiveFloat
     bytes_per_second: PositiveFloat
@@ -146,7 +147,10 @@ def read_hardware(name: str, folder: Path | None = None) -> Hardware:
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(map(str, first["loc"]))
-        raise ConfigError(f"{paths[name]}: {field}: {first['msg']}; correct the field of the data sheet") from error
+        remedy = "correct the field of the data sheet"
+        if name == HERE:
+            remedy = f"remove the file, and measure this machine again by `lockstep plan CONF.yaml --hardware {HERE} --measure`"
+        raise ConfigError(f"{paths[name]}: {field}: {first['msg']}; {remedy}") from error
 
 
 def parse_clusters(text: str, folder: Path | None = None) -> list[Cluster]:

@@ -177,7 +177,7 @@ def estimate_step(model: ModelCosts, hardware: Hardware, layout: ParallelLayout,
     count = layout.accumulation * layout.parts
     bubble = _bubble(machine, forward, backward, rows, slowest) * layout.accumulation
     computed = forward.plus(backward).times(count)
-    gathered = _data_parallel_seconds(slowest, machine, forward, backward) + _seconds_once(machine)
+    gathered = _data_parallel_seconds(slowest, machine, forward, backward) + _fixed_seconds(machine)
     partial = StepEstimate(
         computed.matmul,
         computed.attention,
@@ -333,8 +333,8 @@ def _bubble(machine: _Machine, forward: _Pass, backward: _Pass, rows: float, sha
     message /= layout.tensor if layout.sequence_parallel else 1
     members = machine.group("pipeline")
     seconds = 2 * layout.stages_per_worker * send_seconds(message, members.machines == 1, machine.exchange_links("microbatches", members))
-    later = layout.parts - 1 if "microbatches" in machine.hardware.exchanges else 0
-    return waits + seconds * (layout.pipeline - 1 + later)
+    later_microbatches = layout.parts - 1 if "microbatches" in machine.hardware.exchanges else 0
+    return waits + seconds * (layout.pipeline - 1 + later_microbatches)
 
 
 @dataclass(frozen=True)
@@ -346,13 +346,16 @@ class _Phase:
     count: int
 
 
-def _seconds_once(machine: _Machine) -> float:
-    """What a step of a divided model takes beside its messages: the most of the exchanges that it has."""
-    degrees: Mapping[Exchanged, str] = {"shards": "shard", "activations": "tensor", "microbatches": "pipeline"}
-    if machine.layout.full_copies:
+def _fixed_seconds(machine: _Machine) -> float:
+    """What a step of a divided model pays once: the largest figure of the exchanges that the layout has."""
+    layout = machine.layout
+    groups: dict[Exchanged, tuple[str, ...]] = {"shards": ("shard", "context"), "activations": ("tensor",), "microbatches": ("pipeline",)}
+    if layout.full_copies:
         return 0.0
-    used = (exchanged for exchanged, degree in degrees.items() if getattr(machine.layout, degree) > 1 and machine.group(degree).machines == 1)
-    return max((exchange.step_seconds for name in used if (exchange := machine.hardware.exchanges.get(name))), default=0.0)
+    members = {exchanged: machine.group(*degrees) for exchanged, degrees in groups.items()}
+    used = [exchanged for exchanged, group in members.items() if group.size > 1 and group.machines == 1]
+    exchanges = machine.hardware.exchanges
+    return max((exchanges[exchanged].step_seconds for exchanged in used if exchanged in exchanges), default=0.0)
 
 
 def _data_parallel_seconds(share: WorkerLayers, machine: _Machine, forward: _Pass, backward: _Pass) -> float:

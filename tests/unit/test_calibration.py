@@ -11,13 +11,13 @@ from pipelines.config import Config
 from pipelines.costs.config_costs import config_costs
 from pipelines.data.versions.versions import Version
 from pipelines.errors import ConfigError
-from pipelines.planner.calibration import fit_exchange
-from pipelines.planner.divided_models import TimedExchange, time_activations, time_microbatches, time_shards
-from pipelines.planner.pass_timing import TimedCase, fit_passes, time_passes
+from pipelines.planner.calibration import fit_messages
+from pipelines.planner.divided_models import TimedMessages, time_activations, time_microbatches, time_shards
+from pipelines.planner.pass_timing import TimedCase, choose_cases, fit_passes, smallest_case, time_passes
 from pipelines.planner.processes import call_in_processes
 from pipelines.planning.hardware import Exchange, Hardware, read_hardware
 from pipelines.planning.layouts import ParallelLayout
-from pipelines.planning.model_costs import Layer, ModelCosts, TensorMessage
+from pipelines.planning.model_costs import Layer, ModelCosts, TensorMessage, convert_precision
 from pipelines.planning.step_time import estimate_step
 
 
@@ -41,32 +41,19 @@ LATENCY, RATE, ONCE = 1e-3, 2e8, 5e-3
 """Of a message, in seconds and bytes a second, and what a step takes once."""
 
 
-def ring_seconds(size: int, workers: int) -> float:
-    """Seconds of an all-gather of so many bytes."""
-    return (workers - 1) * (LATENCY + size / workers / RATE)
+def time_messages(message_bytes: float, messages: int) -> float:
+    return messages * (LATENCY + message_bytes / RATE)
 
 
-def exchange_seconds(exchanged: str, size: int, workers: int) -> float:
-    """Seconds of an exchange: a unit is gathered twice, and its gradients are scattered; a sum is scattered and gathered."""
-    rings = {"shards": 3, "links": 2, "sums": 2, "activations": 2}
-    return rings[exchanged] * ring_seconds(size, workers) if exchanged in rings else LATENCY + size / RATE
-
-
-@pytest.mark.parametrize("workers", [2, 4])
-@pytest.mark.parametrize("exchanged", ["links", "sums"])
-def test_an_all_reduce_is_fitted_as_messages_of_a_ring(exchanged: str, workers: int) -> None:
-    timed = [TimedExchange(size, 1, exchange_seconds(exchanged, size, workers)) for size in (2**10, 2**16, 2**24)]
-    fitted = {"latency_seconds": LATENCY, "bytes_per_second": RATE, "step_seconds": 0.0}
-    assert fit_exchange(exchanged, timed, workers) == pytest.approx(fitted)
-
-
-@pytest.mark.parametrize("workers", [2, 4])
-@pytest.mark.parametrize("exchanged", ["shards", "activations", "microbatches"])
-def test_an_exchange_of_a_divided_model_is_fitted_with_what_a_step_takes_once(exchanged: str, workers: int) -> None:
+def test_what_messages_take_is_fitted_with_what_a_step_takes_once() -> None:
     cases = [(size, count) for size in (2**10, 2**16, 2**24) for count in (1, 4)]
-    timed = [TimedExchange(size, count, ONCE + count * exchange_seconds(exchanged, size, workers)) for size, count in cases]
-    fitted = {"latency_seconds": LATENCY, "bytes_per_second": RATE, "step_seconds": ONCE}
-    assert fit_exchange(exchanged, timed, workers) == pytest.approx(fitted)
+    timed = [TimedMessages(size, count, ONCE + time_messages(size, count)) for size, count in cases]
+    assert fit_messages(timed) == pytest.approx({"latency_seconds": LATENCY, "bytes_per_second": RATE, "step_seconds": ONCE})
+
+
+def test_one_number_of_messages_tells_nothing_of_what_a_step_takes_once() -> None:
+    timed = [TimedMessages(size, 6, time_messages(size, 6)) for size in (2**10, 2**16, 2**24)]
+    assert fit_messages(timed) == pytest.approx({"latency_seconds": LATENCY, "bytes_per_second": RATE, "step_seconds": 0.0})
 
 
 def measured_machine(devices: int) -> Hardware:
@@ -77,41 +64,59 @@ def measured_machine(devices: int) -> Hardware:
     return read_hardware("cpu2").model_copy(update=fields)
 
 
+def part_sent(total_bytes: float, workers: int) -> float:
+    """Bytes that a worker of a group has of the others, of tensors of so many bytes together."""
+    return total_bytes * (workers - 1) / workers
+
+
+@pytest.mark.parametrize("degree", ["shard", "context"])
 @pytest.mark.parametrize("workers", [2, 4])
-def test_a_step_of_a_sharded_model_has_the_messages_that_calibration_has_fitted(workers: int) -> None:
+def test_a_step_of_a_sharded_model_has_the_messages_that_calibration_has_fitted(workers: int, degree: str) -> None:
+    """A unit is gathered for both passes, and its gradients are summed. A group of two takes as long on a machine measured with four."""
     model = ModelCosts("units", tuple(Layer(f"unit {number}", 1, 2**14) for number in range(3)))
-    layout = ParallelLayout(shard=workers, microbatch=8, precision="fp32")
-    estimate = estimate_step(model, measured_machine(workers), layout)
-    assert estimate.communication_seconds == pytest.approx(ONCE + 3 * exchange_seconds("shards", 2**16, workers), rel=0.01)
+    layout = ParallelLayout(**{degree: workers}, microbatch=8, precision="fp32")
+    estimate = estimate_step(model, measured_machine(4), layout)
+    assert estimate.communication_seconds == pytest.approx(ONCE + time_messages(part_sent(2**16, workers), 9))
 
 
 @pytest.mark.parametrize("workers", [2, 4])
 def test_a_step_of_a_tensor_group_has_the_sums_that_calibration_has_fitted(workers: int) -> None:
-    sums = (TensorMessage("forward", 2**10), TensorMessage("backward", 2**10))
+    sums = (TensorMessage("forward", 2**20), TensorMessage("backward", 2**20))
     model = ModelCosts("layers", tuple(Layer(f"layer {number}", 1, 2**14, tensor_messages=sums) for number in range(3)))
     layout = ParallelLayout(tensor=workers, microbatch=8, precision="fp32")
-    estimate = estimate_step(model, measured_machine(workers), layout)
-    assert estimate.communication_seconds == pytest.approx(ONCE + 6 * 2 * ring_seconds(2**13, workers), rel=0.2)
+    estimate = estimate_step(model, measured_machine(4), layout)
+    total_bytes = convert_precision(model, 4).layers[0].tensor_messages[0].bytes_per_row * 8
+    assert estimate.communication_seconds == pytest.approx(ONCE + time_messages(part_sent(total_bytes, workers), 12))
 
 
-def test_a_step_of_a_pipeline_has_the_messages_that_calibration_has_fitted() -> None:
-    model = ModelCosts("layers", tuple(Layer(f"layer {number}", 1, 2**14, output_bytes=2**10) for number in range(4)))
-    layout = ParallelLayout(pipeline=2, microbatch=16, microbatches=4, precision="fp32")
-    estimate, free = (estimate_step(model, hardware, layout) for hardware in (measured_machine(2), read_hardware("cpu2")))
-    messages = 2 * 4 * exchange_seconds("microbatches", 4 * 2**10, 2)
-    assert estimate.bubble_seconds == pytest.approx(messages, rel=0.2)
-    assert estimate.communication_seconds - free.communication_seconds == pytest.approx(ONCE)
+@pytest.mark.parametrize("stages", [2, 4])
+def test_a_step_of_a_pipeline_has_the_messages_that_calibration_has_fitted(stages: int) -> None:
+    """One for each microbatch and direction, and those before the first one reaches the last stage."""
+    model = ModelCosts("layers", tuple(Layer(f"layer {number}", 1, 2**14, output_bytes=2**20) for number in range(4)))
+    layout = ParallelLayout(pipeline=stages, microbatch=32, microbatches=8, accumulation=2, precision="fp32")
+    machine = measured_machine(4)
+    estimate = estimate_step(model, machine, layout)
+    unmeasured = estimate_step(model, machine.model_copy(update={"exchanges": {}}), layout)
+    message_bytes = convert_precision(model, 4).layers[0].output_bytes * 4
+    first_messages = 2 * (stages - 1) * (machine.link_latency_seconds + message_bytes / machine.link_bytes_per_second / 0.8)
+    bubble = unmeasured.bubble_seconds - 2 * first_messages
+    assert estimate.bubble_seconds == pytest.approx(bubble + 2 * time_messages(message_bytes, 2 * (8 + stages - 2)))
+    assert estimate.communication_seconds - unmeasured.communication_seconds == pytest.approx(ONCE)
 
 
-def time_small_exchanges() -> list[list[TimedExchange]]:
+def time_small_exchanges() -> list[list[TimedMessages]]:
     return [time_shards((8, 512)), time_activations((8, 4096)), time_microbatches((4, 64))]
 
 
-def test_exchanges_of_divided_models_are_timed_between_two_processes() -> None:
-    shards, activations, microbatches = call_in_processes(2, time_small_exchanges)[0]
-    for timed in (shards, activations, microbatches):
-        assert len({exchange.size for exchange in timed}) == len({exchange.count for exchange in timed}) == 2
-        assert all(exchange.seconds > 0 for exchange in timed)
+@pytest.mark.parametrize("processes", [2, 3])
+def test_messages_of_divided_models_are_timed(processes: int) -> None:
+    """Also where processes cannot be paired, and do not divide a width."""
+    shards, activations, microbatches = call_in_processes(processes, time_small_exchanges)[0]
+    assert [one.messages for one in shards] == [3, 12, 3, 12] and [one.messages for one in activations] == [4, 16, 4, 16]
+    assert [one.messages for one in microbatches] == ([4, 16] * 2 if processes == 2 else [8, 26] * 2)
+    assert shards[2].message_bytes == pytest.approx(4 * (512 * 512 + 512) * (processes - 1) / processes)
+    assert activations[2].message_bytes == pytest.approx(4 * 4096 * 128 * (processes - 1) / processes)
+    assert microbatches[2].message_bytes == 4 * 64 * 128
     assert shards[-1].seconds > shards[0].seconds and activations[-1].seconds > activations[0].seconds, "more of them, and larger ones"
 
 
@@ -134,6 +139,12 @@ def test_passes_of_a_model_are_timed(dataset: tuple[Config, Version], strategy: 
     passes = time_passes(config, version, config_costs(config, version), workers=1, strategy=strategy)
     assert 0 < passes.pass_seconds(256) < 1 and passes.pass_seconds(256) >= passes.pass_seconds(8)
     assert passes.loader_rows_per_second > 1_000 and 2e8 < passes.process_bytes < 2e9
+
+
+@pytest.mark.parametrize(("strategy", "rows"), [("ddp", 32), ("exact", 8)])
+def test_memory_is_measured_with_rows_of_a_pass_where_a_strategy_fixes_them(tmp_path: Path, strategy: str, rows: int) -> None:
+    config = training(tmp_path, rows=2_000, global_batch=256, shards=32, strategy={"kind": strategy})
+    assert smallest_case(config, choose_cases(config, open_dataset(config), workers=1)) == TimedCase(rows, 1)
 
 
 @pytest.mark.parametrize(("global_batch", "normed"), [(16, True), (24, False)])
