@@ -30,14 +30,14 @@ _ACCELERATOR = "accelerator_type:"
 
 
 def choose_layout(config: Config, version: Version) -> LayoutPlan:
-    """The layouts that the config's strategy has on the devices at hand, the fastest of them chosen. Raises ConfigError if there is none,
-    or if the GPU has no data sheet."""
+    """The layouts in which the config's strategy trains that version on the devices at hand, the fastest of them chosen. Raises ConfigError
+    if there is none, or if the GPU has no data sheet."""
     device, count = find_devices(config.train)
     is_given = "workers" in config.train.model_fields_set
     counts = [config.train.max_workers] if is_given else [number for number in range(1, count + 1) if count % number == 0]
     hardware = device_hardware(device, count)
     clusters = [Cluster(hardware, number) for number in counts]
-    plan = make_plan(PlanRequest(folder=_folder(), keep_compile=True), config, clusters)
+    plan = make_plan(PlanRequest(folder=_folder(), keep_compile=True), config, clusters, version)
     candidates = [candidate for candidate in plan.candidates if _keeps_the_model(config, candidate)]
     if not candidates:
         raise ConfigError(

@@ -67,17 +67,19 @@ class TrainingPlan:
     """Whether it is known how many rows are trained on, and so hours and costs."""
 
 
-def make_plan(request: PlanRequest, config: Config | None = None, clusters: Sequence[Cluster] = ()) -> TrainingPlan:
-    """Plan the training of `config`, or of `request.model`, on `clusters`, by default those of `request.hardware`. Raises ConfigError for
-    hardware, a model or a layout that is unknown or does not fit, for an option out of its range, and if no candidate fits; it says then
-    which comes nearest."""
+def make_plan(
+    request: PlanRequest, config: Config | None = None, clusters: Sequence[Cluster] = (), version: Version | None = None
+) -> TrainingPlan:
+    """Plan the training of `config`, or of `request.model`, on `clusters`, by default those of `request.hardware`, and on `version`, by
+    default the one that the config describes. Raises ConfigError for hardware, a model or a layout that is unknown or does not fit, for an
+    option out of its range, and if no candidate fits; it says then which comes nearest."""
     _check_request(request)
     _prepare_sheet(request)
     clusters = clusters or parse_clusters(request.hardware, request.folder)
     if config is None and not request.model:
         raise ConfigError("there is neither a config nor --model; give CONF.yaml, or a model such as llama3-8b")
     layout = _parse_request_layout(request, config)
-    job, notes, has_rows = _job(request, config, layout)
+    job, notes, has_rows = _job(request, config, layout, version)
     notes += _hardware_notes(clusters)
     if request.measure:
         job = replace(job, measured=_time_passes(config, job.model, clusters))
@@ -148,10 +150,13 @@ def _hardware_notes(clusters: Sequence[Cluster]) -> list[str]:
     return notes
 
 
-def _job(request: PlanRequest, config: Config | None, layout: ParallelLayout | None) -> tuple[TrainingJob, list[str], bool]:
+def _job(
+    request: PlanRequest, config: Config | None, layout: ParallelLayout | None, version: Version | None
+) -> tuple[TrainingJob, list[str], bool]:
     """The training, assumptions about it, and whether its number of rows is known."""
     notes: list[str] = []
-    version = _version(config, notes) if config is not None and not request.model else None
+    if version is None and config is not None and not request.model:
+        version = _version(config, notes)
     model = parse_transformer(request.model) if request.model or config is None else config_costs(config, version)
     global_batch = layout.global_batch if layout else request.global_batch
     precision = "auto"

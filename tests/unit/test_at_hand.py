@@ -37,6 +37,16 @@ def test_workers_divide_the_devices(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert chosen.train.shards == config.train.shards and chosen.train.grad_accum_steps == config.train.grad_accum_steps
 
 
+def test_a_layout_is_chosen_for_the_version_that_is_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as one of plain Parquet, which the config does not describe."""
+    have(monkeypatch, "", 2)
+    config = training(tmp_path, rows=4_000, parallel="auto", global_batch=512)
+    version = open_dataset(config)
+    elsewhere = config.model_copy(update={"dataset": config.dataset.model_copy(update={"path": str(tmp_path / "absent")})})
+    expected, chosen = (choose_layout(of_config, version).candidates for of_config in (config, elsewhere))
+    assert chosen == expected and chosen[0].hours > 0
+
+
 def test_more_devices_are_used_where_they_pay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     have(monkeypatch, "", 8)
     config = training(tmp_path, rows=40_000, parallel="auto", global_batch=8_192, task={"hidden": [1_024] * 4})

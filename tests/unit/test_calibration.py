@@ -5,17 +5,20 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
+import yaml
 from trainings import open_dataset, training
 
 from pipelines.config import Config
 from pipelines.costs.config_costs import config_costs
 from pipelines.data.versions.versions import Version
 from pipelines.errors import ConfigError
+from pipelines.planner import calibration
 from pipelines.planner.calibration import fit_messages
 from pipelines.planner.divided_models import TimedMessages, time_activations, time_microbatches, time_shards
 from pipelines.planner.pass_timing import TimedCase, choose_cases, fit_passes, smallest_case, time_passes
+from pipelines.planner.plan import PlanRequest, make_plan
 from pipelines.planner.processes import call_in_processes
-from pipelines.planning.hardware import Exchange, Hardware, read_hardware
+from pipelines.planning.hardware import SHEETS, Exchange, Hardware, read_hardware
 from pipelines.planning.layouts import ParallelLayout
 from pipelines.planning.model_costs import Layer, ModelCosts, TensorMessage, convert_precision
 from pipelines.planning.step_time import estimate_step
@@ -62,6 +65,20 @@ def measured_machine(devices: int) -> Hardware:
     exchanges = {"shards": exchange, "activations": exchange, "microbatches": exchange}
     fields = {"exchanges": exchanges, "devices_per_machine": devices, "contention": 1.0}
     return read_hardware("cpu2").model_copy(update=fields)
+
+
+def test_a_sheet_of_another_release_is_removed_and_measured_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sheet, values = tmp_path / "here.yaml", yaml.safe_load((SHEETS / "cpu2.yaml").read_text())
+    sheet.write_text(yaml.safe_dump({**values, "shard_latency_seconds": 1e-3}))
+    request = PlanRequest("here", model="llama3-8b", measure=True, folder=tmp_path)
+    again = "remove the file, and measure this machine again by `lockstep plan CONF.yaml --hardware here --measure`"
+    with pytest.raises(ConfigError, match=f"here.yaml: shard_latency_seconds: .*; {again}"):
+        make_plan(request)
+    sheet.unlink()
+    monkeypatch.setattr(calibration, "measure_machine", lambda cores: {"kernel_seconds": 1e-6})
+    with pytest.raises(ConfigError, match="--measure times the model of a config"):  # which comes after the machine
+        make_plan(request)
+    assert read_hardware("here", tmp_path).kernel_seconds == 1e-6
 
 
 def part_sent(total_bytes: float, workers: int) -> float:
