@@ -53,7 +53,7 @@ def time_shards(widths: Sequence[int] = _UNIT_WIDTHS) -> list[TimedMessages]:
             fully_shard(unit, mesh=mesh)
         rows = torch.rand(_UNIT_ROWS, width)
         parts = [_first_part(parameter, workers) for parameter in alone.parameters()]
-        seconds = _added_seconds(_training(alone, rows, parts), _training(divided, rows, is_divided=True))
+        seconds = _overhead_seconds(_training(alone, rows, parts), _training(divided, rows, is_divided=True))
         timed.append(TimedMessages(unit_bytes * (workers - 1) / workers, 3 * count, seconds))
     return timed
 
@@ -69,7 +69,7 @@ def time_activations(row_counts: Sequence[int] = _PAIR_ROWS) -> list[TimedMessag
         for pair in divided:
             parallelize_module(pair, mesh, {"0": ColwiseParallel(), "1": RowwiseParallel()})
         rows = torch.rand(row_count, _PAIR_WIDTH, requires_grad=True)  # so that the first pair sums a gradient too
-        seconds = _added_seconds(_training(alone, rows), _training(divided, rows, is_divided=True))
+        seconds = _overhead_seconds(_training(alone, rows), _training(divided, rows, is_divided=True))
         timed.append(TimedMessages(rows.nbytes * (workers - 1) / workers, 4 * count, seconds))
     return timed
 
@@ -96,7 +96,7 @@ def time_microbatches(row_counts: Sequence[int] = _STAGE_ROWS) -> list[TimedMess
             for _ in range(passes):
                 model(rows).sum().backward()
 
-        seconds = _added_seconds(_with_update(alone, compute), _with_update(stage, pass_on, is_divided=True))
+        seconds = _overhead_seconds(_create_step(alone, compute), _create_step(stage, pass_on, is_divided=True))
         timed.append(TimedMessages(rows.nbytes, 2 * (microbatches + stages - 2), seconds))
     return timed
 
@@ -121,10 +121,10 @@ def _first_part(parameter: Tensor, parts: int) -> nn.Parameter:
 
 
 def _training(model: nn.Module, rows: Tensor, updated: Sequence[Tensor] = (), is_divided: bool = False) -> Callable[[], None]:
-    return _with_update(model, lambda: model(rows).sum().backward(), updated, is_divided)
+    return _create_step(model, lambda: model(rows).sum().backward(), updated, is_divided)
 
 
-def _with_update(
+def _create_step(
     model: nn.Module, compute_gradients: Callable[[], None], updated: Sequence[Tensor] = (), is_divided: bool = False
 ) -> Callable[[], None]:
     """A step as training has it: with an update, of the model's parameters or of others, and with a sum over workers if it is divided."""
@@ -140,7 +140,7 @@ def _with_update(
     return step
 
 
-def _added_seconds(alone: Callable[[], None], divided: Callable[[], None]) -> float:
+def _overhead_seconds(alone: Callable[[], None], divided: Callable[[], None]) -> float:
     """By how much longer a divided step takes than one alone, of the slowest process."""
     rounds = [[_step_seconds(step) for step in (alone, divided)] for _ in range(_ROUNDS)]
     seconds = torch.tensor([median(of_rounds) for of_rounds in zip(*rounds, strict=True)])

@@ -52,7 +52,7 @@ Exchanged = Literal["sums", "shards", "activations", "microbatches"]
 
 
 class Exchange(_Sheet):
-    """What a message takes, with all that a processor does around it; a GPU has its host for that. A sum is two messages, scattered and
+    """The cost of a message, with all that a processor does around it; a GPU has its host for that. A sum is two messages, scattered and
     gathered, of all but a worker's own part."""
 
     latency_seconds: PositiveFloat

@@ -177,7 +177,7 @@ def estimate_step(model: ModelCosts, hardware: Hardware, layout: ParallelLayout,
     count = layout.accumulation * layout.parts
     bubble = _bubble(machine, forward, backward, rows, slowest) * layout.accumulation
     computed = forward.plus(backward).times(count)
-    gathered = _data_parallel_seconds(slowest, machine, forward, backward) + _fixed_seconds(machine)
+    gathered = _data_parallel_seconds(slowest, machine, forward, backward) + _overhead_seconds(machine)
     partial = StepEstimate(
         computed.matmul,
         computed.attention,
@@ -346,8 +346,8 @@ class _Phase:
     count: int
 
 
-def _fixed_seconds(machine: _Machine) -> float:
-    """What a step of a divided model pays once: the largest figure of the exchanges that the layout has."""
+def _overhead_seconds(machine: _Machine) -> float:
+    """Seconds that a step of a divided model pays once: the largest figure of the exchanges that the layout has."""
     layout = machine.layout
     groups: dict[Exchanged, tuple[str, ...]] = {"shards": ("shard", "context"), "activations": ("tensor",), "microbatches": ("pipeline",)}
     if layout.full_copies:

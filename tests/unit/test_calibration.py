@@ -59,7 +59,7 @@ def test_one_number_of_messages_tells_nothing_of_what_a_step_takes_once() -> Non
     assert fit_messages(timed) == pytest.approx({"latency_seconds": LATENCY, "bytes_per_second": RATE, "step_seconds": 0.0})
 
 
-def measured_machine(devices: int) -> Hardware:
+def machine_with_exchanges(devices: int) -> Hardware:
     """A machine of so many cores, on which all exchanges of divided models take the same."""
     exchange = Exchange(latency_seconds=LATENCY, bytes_per_second=RATE, step_seconds=ONCE)
     exchanges = {"shards": exchange, "activations": exchange, "microbatches": exchange}
@@ -71,8 +71,8 @@ def test_a_sheet_of_another_release_is_removed_and_measured_again(tmp_path: Path
     sheet, values = tmp_path / "here.yaml", yaml.safe_load((SHEETS / "cpu2.yaml").read_text())
     sheet.write_text(yaml.safe_dump({**values, "shard_latency_seconds": 1e-3}))
     request = PlanRequest("here", model="llama3-8b", measure=True, folder=tmp_path)
-    again = "remove the file, and measure this machine again by `lockstep plan CONF.yaml --hardware here --measure`"
-    with pytest.raises(ConfigError, match=f"here.yaml: shard_latency_seconds: .*; {again}"):
+    remedy = "remove the file, and measure this machine again by `lockstep plan CONF.yaml --hardware here --measure`"
+    with pytest.raises(ConfigError, match=f"here.yaml: shard_latency_seconds: .*; {remedy}"):
         make_plan(request)
     sheet.unlink()
     monkeypatch.setattr(calibration, "measure_machine", lambda cores: {"kernel_seconds": 1e-6})
@@ -92,7 +92,7 @@ def test_a_step_of_a_sharded_model_has_the_messages_that_calibration_has_fitted(
     """A unit is gathered for both passes, and its gradients are summed. A group of two takes as long on a machine measured with four."""
     model = ModelCosts("units", tuple(Layer(f"unit {number}", 1, 2**14) for number in range(3)))
     layout = ParallelLayout(**{degree: workers}, microbatch=8, precision="fp32")
-    estimate = estimate_step(model, measured_machine(4), layout)
+    estimate = estimate_step(model, machine_with_exchanges(4), layout)
     assert estimate.communication_seconds == pytest.approx(ONCE + time_messages(part_sent(2**16, workers), 9))
 
 
@@ -101,7 +101,7 @@ def test_a_step_of_a_tensor_group_has_the_sums_that_calibration_has_fitted(worke
     sums = (TensorMessage("forward", 2**20), TensorMessage("backward", 2**20))
     model = ModelCosts("layers", tuple(Layer(f"layer {number}", 1, 2**14, tensor_messages=sums) for number in range(3)))
     layout = ParallelLayout(tensor=workers, microbatch=8, precision="fp32")
-    estimate = estimate_step(model, measured_machine(4), layout)
+    estimate = estimate_step(model, machine_with_exchanges(4), layout)
     total_bytes = convert_precision(model, 4).layers[0].tensor_messages[0].bytes_per_row * 8
     assert estimate.communication_seconds == pytest.approx(ONCE + time_messages(part_sent(total_bytes, workers), 12))
 
@@ -111,7 +111,7 @@ def test_a_step_of_a_pipeline_has_the_messages_that_calibration_has_fitted(stage
     """One for each microbatch and direction, and those before the first one reaches the last stage."""
     model = ModelCosts("layers", tuple(Layer(f"layer {number}", 1, 2**14, output_bytes=2**20) for number in range(4)))
     layout = ParallelLayout(pipeline=stages, microbatch=32, microbatches=8, accumulation=2, precision="fp32")
-    machine = measured_machine(4)
+    machine = machine_with_exchanges(4)
     estimate = estimate_step(model, machine, layout)
     unmeasured = estimate_step(model, machine.model_copy(update={"exchanges": {}}), layout)
     message_bytes = convert_precision(model, 4).layers[0].output_bytes * 4
@@ -129,8 +129,8 @@ def time_small_exchanges() -> list[list[TimedMessages]]:
 def test_messages_of_divided_models_are_timed(processes: int) -> None:
     """Also where processes cannot be paired, and do not divide a width."""
     shards, activations, microbatches = call_in_processes(processes, time_small_exchanges)[0]
-    assert [one.messages for one in shards] == [3, 12, 3, 12] and [one.messages for one in activations] == [4, 16, 4, 16]
-    assert [one.messages for one in microbatches] == ([4, 16] * 2 if processes == 2 else [8, 26] * 2)
+    assert [timed.messages for timed in shards] == [3, 12, 3, 12] and [timed.messages for timed in activations] == [4, 16, 4, 16]
+    assert [timed.messages for timed in microbatches] == ([4, 16] * 2 if processes == 2 else [8, 26] * 2)
     assert shards[2].message_bytes == pytest.approx(4 * (512 * 512 + 512) * (processes - 1) / processes)
     assert activations[2].message_bytes == pytest.approx(4 * 4096 * 128 * (processes - 1) / processes)
     assert microbatches[2].message_bytes == 4 * 64 * 128
