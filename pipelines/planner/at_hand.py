@@ -5,6 +5,7 @@ strategy that decide where the model is computed.
 """
 
 import os
+import re
 from functools import partial
 from pathlib import Path
 
@@ -89,7 +90,8 @@ def device_hardware(device: str, count: int) -> Hardware:
     if not device:
         hardware = read_hardware(HERE if HERE in names else _CPU_SHEET, _folder())
         return hardware.model_copy(update={"devices_per_machine": max(count, hardware.devices_per_machine)})
-    matching = sorted((name for name in names if all(part in device.lower() for part in name.split("_"))), key=len)
+    words = {re.sub(r"^(\d+g)$", r"\1b", word) for word in re.split("[^a-z0-9]+", device.lower())}  # Ray says A100-40G
+    matching = sorted((name for name in names if words.issuperset(name.split("_"))), key=len)
     if not matching:
         raise ConfigError(f"train.parallel is auto, but {device} has no data sheet; write {_folder() / 'NAME.yaml'}, or set it to fixed")
     return read_hardware(matching[-1], _folder())

@@ -44,6 +44,7 @@ from pipelines.tuning.search import (
     TrialJob,
     TrialScore,
     best_trial,
+    job_after_budget,
     next_job,
     rung_epochs,
     total_epochs,
@@ -184,9 +185,9 @@ class SearchState:
                     later.remove(number)
                     if task := self._task(number, self.jobs[number]):
                         return task
-            if self.jobs and time.monotonic() > self._deadline:
-                return DONE
-            job = next_job(self.plan, self._propose, self.jobs, self._scores)
+            is_over = self.jobs and time.monotonic() > self._deadline
+            ended = job_after_budget(self.plan, self.jobs, self._scores) if is_over else None
+            job = ended or next_job(self.plan, self._propose, self.jobs, self._scores)
             if isinstance(job, NoJob):
                 return job
             self.jobs.append(job)

@@ -104,7 +104,7 @@ class FinalTrainings:
 
     def fresh(self) -> FreshSeeds:
         """The figures of the fresh seeds of the best model."""
-        numbers = [number for number, training in enumerate(self._trainings) if SEED in training.tags]
+        numbers = [number for number in sorted(self._results) if SEED in self._trainings[number].tags]
         results = [(str(self._results[number]["run_id"]), self._results[number]["metrics"]) for number in numbers]
         score = self._score(self.chosen) if self.chosen else self.winner.score
         return fresh_seeds(self._metric, self._direction, score, results)
@@ -131,7 +131,7 @@ class FinalTrainings:
         best = self._trainings[self.chosen]
         for place in range(1, self._settings.final_seeds + 1):
             config = _replace_seed(best.config, best.config.train.seed + place)
-            self._add(_Training(config, {SEED: str(config.train.seed)}, best.description, is_needed=True))
+            self._add(_Training(config, {SEED: str(config.train.seed)}, f"{best.description} with seed {config.train.seed},"))
         for trial, config in self._other_trials:
             self._add(_Training(config, {TRIAL: str(trial.number)}, f"trial {trial.number}, which was to be combined,"))
 

@@ -131,17 +131,27 @@ def next_job(plan: SearchPlan, propose: Propose, jobs: Sequence[TrialJob], resul
     if not all(index in results for index in range(visible)):
         return WAIT
     if job := _first_trial(plan, jobs, results, visible) or _promotion(plan, jobs, results, visible, is_capped=True):
-        return within_budget(plan, jobs, job)
+        return _job_or_end(plan, jobs, results, job)
     if job := _new_trial(plan, propose, jobs, results, visible):
-        return within_budget(plan, jobs, job)
+        return _job_or_end(plan, jobs, results, job)
     for further in range(visible, len(jobs) + 1):  # no trial is left to begin: results are seen one by one
         if further and further - 1 not in results:
             return WAIT
         if job := _first_trial(plan, jobs, results, further) or _promotion(plan, jobs, results, further, is_capped=False):
-            return within_budget(plan, jobs, job)
-    if job := _last_promotion(plan, jobs, results):
-        return job
-    return DONE
+            return _job_or_end(plan, jobs, results, job)
+    return _last_promotion(plan, jobs, results) or DONE
+
+
+def job_after_budget(plan: SearchPlan, jobs: Sequence[TrialJob], results: Mapping[int, TrialScore]) -> TrialJob | NoJob:
+    """What a search still does whose budget is over. The config as it stands has come to the end in any case; a trial that is better at the
+    rung to which others came follows it, or it would win for want of another.
+
+    Returns WAIT while a result is not there."""
+    if plan.first is None or plan.population is not None:
+        return DONE
+    if len(results) < len(jobs):
+        return WAIT
+    return _last_promotion(plan, jobs, results) or DONE
 
 
 def visible_trials(jobs: Sequence[TrialJob], results: Mapping[int, TrialScore], visible: int) -> list[SeenTrial]:
@@ -184,6 +194,11 @@ def within_budget(plan: SearchPlan, jobs: Sequence[TrialJob], *further: TrialJob
     if plan.budget_epochs is not None and total_epochs([*jobs, *further]) > plan.budget_epochs:
         return DONE
     return further[0]
+
+
+def _job_or_end(plan: SearchPlan, jobs: Sequence[TrialJob], results: Mapping[int, TrialScore], job: TrialJob) -> TrialJob | NoJob:
+    """The job, or what comes after the budget if it would be more epochs than that has."""
+    return job if within_budget(plan, jobs, job) is job else job_after_budget(plan, jobs, results)
 
 
 def _first_trial(plan: SearchPlan, jobs: Sequence[TrialJob], results: Mapping[int, TrialScore], visible: int) -> TrialJob | None:

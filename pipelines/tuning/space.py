@@ -1,5 +1,6 @@
 """The settings that a search varies: checks them before anything starts, and makes the config of a trial."""
 
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from copy import deepcopy
@@ -15,7 +16,7 @@ from pipelines.config.tuning import Dimension
 from pipelines.data.versions.versions import ancestry, open_version
 from pipelines.errors import ConfigError, DatasetError
 from pipelines.tuning.population import population_faults
-from pipelines.tuning.proposals import grid_values
+from pipelines.tuning.proposals import grid_values, round_parameter
 from pipelines.tuning.search import Params
 
 _REFUSED = {
@@ -116,13 +117,22 @@ def _faults_of_erasures(config: Config) -> Iterator[str]:
 
 
 def _faults_of_values(config: Config, values: dict[str, Any], name: str, dimension: Dimension) -> Iterator[str]:
-    """The first fault of a setting's values, in the words of the setting."""
-    for value in dimension.choice if dimension.choice is not None else dimension.bounds or ():
+    """The first fault of a setting's values, in the words of the setting: of a choice's, or of a range's ends. A range that is not one
+    of whole numbers has a number with a fraction too: its ends may be whole."""
+    for value in dimension.choice if dimension.choice is not None else _tried_numbers(dimension):
         try:
             parse_trial(values, {name: value})
         except ConfigError as error:
             yield from (f"tune.space: {line.removeprefix('--').removeprefix('a trial: ')}" for line in str(error).splitlines())
             return
+
+
+def _tried_numbers(dimension: Dimension) -> tuple[float, ...]:
+    if dimension.bounds is None:
+        return ()
+    low, high = dimension.bounds
+    between = () if dimension.integers is not None else (round_parameter(dimension, low + (high - low) / math.e),)
+    return low, high, *between
 
 
 def config_params(config: Config) -> Params | None:

@@ -72,15 +72,25 @@ def test_a_strategy_without_layouts_is_refused_with_a_remedy(tmp_path: Path, mon
         choose(tmp_path, strategy="local_sgd")
 
 
-def test_a_gpu_without_a_data_sheet_is_refused_with_a_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    have(monkeypatch, "Unknown 9000", 2)
-    with pytest.raises(ConfigError, match=r"Unknown 9000 has no data sheet; write .*NAME.yaml, or set it to fixed"):
+@pytest.mark.parametrize("device", ["Unknown 9000", "NVIDIA L40S", "NVIDIA RTX A1000"])
+def test_a_gpu_without_a_data_sheet_is_refused_with_a_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device: str) -> None:
+    """Also where its name begins as that of another."""
+    have(monkeypatch, device, 2)
+    with pytest.raises(ConfigError, match=rf"{device} has no data sheet; write .*NAME.yaml, or set it to fixed"):
         choose(tmp_path)
 
 
 @pytest.mark.parametrize(
     ("device", "sheet"),
-    [("NVIDIA H200", "h200"), ("NVIDIA A100-SXM4-40GB", "a100_40gb"), ("NVIDIA A100-SXM4-80GB", "a100"), ("H100", "h100"), ("", "cpu2")],
+    [
+        ("NVIDIA H200", "h200"),
+        ("NVIDIA A100-SXM4-40GB", "a100_40gb"),
+        ("A100-40G", "a100_40gb"),
+        ("NVIDIA A100-SXM4-80GB", "a100"),
+        ("NVIDIA_TESLA_V100", "v100"),
+        ("H100", "h100"),
+        ("", "cpu2"),
+    ],
 )
 def test_the_data_sheet_of_a_device(device: str, sheet: str) -> None:
     assert device_hardware(device, 2).name == sheet

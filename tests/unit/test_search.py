@@ -19,7 +19,19 @@ from pipelines.tuning import combination
 from pipelines.tuning.combination import best_trials, check_combination
 from pipelines.tuning.driver import place_trials
 from pipelines.tuning.proposals import proposer
-from pipelines.tuning.search import WAIT, SearchPlan, TrialJob, TrialScore, best_trial, next_job, rank, rung_epochs, total_epochs
+from pipelines.tuning.search import (
+    DONE,
+    WAIT,
+    SearchPlan,
+    TrialJob,
+    TrialScore,
+    best_trial,
+    job_after_budget,
+    next_job,
+    rank,
+    rung_epochs,
+    total_epochs,
+)
 from pipelines.tuning.search_result import SearchResult, TrialResult, describe_first, describe_search, fresh_seeds, rank_trials
 from pipelines.tuning.space import check_search, config_params, config_values, parse_trial
 from pipelines.tuning.winner_file import NewSettings, replace_settings, winner_path, write_winner
@@ -234,6 +246,26 @@ def test_few_trials_are_not_won_by_the_config_because_it_alone_came_to_the_end()
     assert [job.epochs for job in jobs if job.trial == 4] == list(PLAN.rungs)
 
 
+@pytest.mark.parametrize("budget_epochs", [12, 20, 40])
+def test_a_search_whose_budget_is_over_is_not_won_by_the_config_because_it_alone_came_to_the_end(budget_epochs: int) -> None:
+    plan = replace(WITH_OWN, budget_epochs=budget_epochs)
+    poor = lambda job: 0.1 if job.trial == 1 else quality(job)  # noqa: E731
+    jobs, results = drive(plan, score=poor)
+    best = best_trial(plan, jobs, results)
+    assert best is not None and best.number != 1 and best.rungs == len(plan.rungs)
+    assert drive(plan, order=3, slots=2, score=poor)[0] == jobs
+    before = [job for job in jobs if job.trial != best.number or job.epochs < PLAN.rungs[-1]]
+    assert total_epochs(before) <= budget_epochs, "the best trial alone goes on after the budget"
+
+
+def test_nothing_follows_a_budget_where_the_config_is_the_best_or_there_is_none() -> None:
+    good = lambda job: 1.0 if job.trial == 1 else quality(job)  # noqa: E731
+    jobs, results = drive(replace(WITH_OWN, budget_epochs=20), score=good)
+    assert best_trial(WITH_OWN, jobs, results).number == 1 and total_epochs(jobs) <= 20  # type: ignore[union-attr]
+    assert job_after_budget(WITH_OWN, jobs, results) is DONE and job_after_budget(PLAN, jobs, results) is DONE
+    assert job_after_budget(WITH_OWN, jobs, {}) is WAIT
+
+
 def test_a_config_that_fails_goes_no_further() -> None:
     jobs, results = drive(WITH_OWN, score=lambda job: None if job.trial == 1 else quality(job))
     assert [job.rung for job in jobs if job.trial == 1] == [0] and best_trial(PLAN, jobs, results).rungs == 3  # type: ignore[union-attr]
@@ -342,6 +374,11 @@ def test_a_wrong_section_is_one_error_whose_remedy_works(values: dict[str, Any],
         ),
         ({"task.dropout": {"uniform": [0, 2]}}, "must be less than 1 (got 2.0)", {"space": {"task.dropout": {"uniform": [0, 0.9]}}}),
         ({"task.hidden": {"choice": [[8], ["wide"]]}}, "must be a whole number (got wide)", {"space": {"task.hidden": {"choice": [[8]]}}}),
+        (
+            {"train.global_batch": {"log": [16, 256]}},
+            "train.global_batch: must be a whole number",
+            {"space": {"train.global_batch": {"choice": [16, 256]}}},
+        ),
         ({"train.global_batch": {"choice": [100]}}, "it must be a multiple of 8", {"space": {"train.global_batch": {"choice": [96]}}}),
         (
             {"train.momentum": {"uniform": [0.1, 0.5]}},
