@@ -14,6 +14,7 @@ from typing import Any
 from pipelines import tracking
 from pipelines.config import Config
 from pipelines.config.load import parse
+from pipelines.config.train.base import PLACEMENT
 from pipelines.config.tuning import Scheduler, budget_seconds
 from pipelines.data.versions.folds import open_splits, training_version
 from pipelines.data.versions.versions import Version
@@ -52,7 +53,7 @@ from pipelines.tuning.search import (
 from pipelines.tuning.search_result import SearchResult, best_value, describe_search
 from pipelines.tuning.space import check_search, config_params, config_values, parse_trial
 from pipelines.tuning.trial_versions import TrialVersions
-from pipelines.tuning.winner_file import NewSettings, winner_path, write_winner
+from pipelines.tuning.winner_file import NewSettings, changed_sections, winner_path, write_winner
 
 log = logging.getLogger(__name__)
 
@@ -70,8 +71,9 @@ def run_search(config: Config, origin: str = "", output: str = "", ray_output: R
     """
     check_search(config, origin)
     check_combination(config)
-    config = place_trials(config)
     path = winner_path(origin, output) if origin else None
+    changed = changed_sections(origin, config) if origin else {}
+    config = place_trials(config)
     version = open_splits(config)
     check_training(config, training_version(config, version))
     metric, direction = choose_metric(config, version)
@@ -92,7 +94,7 @@ def run_search(config: Config, origin: str = "", output: str = "", ray_output: R
             run_tasks(config, search.next_task, search.take, places, lambda: _ask_to_stop(run, config))
             result = search.result(str(path or ""))
             if path is not None:
-                write_winner(origin, path, search.winner_settings(result), winner_remarks(result))
+                write_winner(origin, path, search.winner_settings(result, changed), winner_remarks(result))
             run.end_trials({trial.run_id for trial in result.trials if trial.error})
             log_result(run, result, config.tune.space)
     lines = describe_search(result)
@@ -241,14 +243,15 @@ class SearchState:
         config = parse_trial(self._values, params)
         return fill_in_origins(config, self.versions.get(config))
 
-    def winner_settings(self, result: SearchResult) -> NewSettings:
-        """The settings of the best model that take the place of the file's: parameters of a trial or sections of an alternative, and the
-        metric that selects the best epoch."""
+    def winner_settings(self, result: SearchResult, changed: Params) -> NewSettings:
+        """The settings of the best model that take the place of the file's: sections that were `changed` before the search, parameters of a
+        trial or sections of an alternative, and the metric that selects the best epoch."""
         if result.chosen:
             alternative = self.alternatives[result.chosen - 1]
-            return NewSettings({"task": alternative.task, "train": alternative.train}, alternative.placement_names)
+            return NewSettings({**changed, "task": alternative.task, "train": alternative.train}, alternative.placement_names)
         monitor = self._values["train"].get("monitor", "")
-        return NewSettings({**result.best.params, **({} if monitor == self.config.train.monitor else {"train.monitor": monitor})})
+        monitored = {} if monitor == self.config.train.monitor else {"train.monitor": monitor}
+        return NewSettings({**changed, **result.best.params, **monitored}, PLACEMENT)
 
     def _note_result(self, number: int, job: TrialJob, curve: EpochCurve | None) -> bool:
         """Note what a job has reached. Returns whether it has reached its epoch, or can never."""

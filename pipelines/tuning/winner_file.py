@@ -1,4 +1,5 @@
 """Writes the winner of a search as a YAML file: that of the search with other values in `task`, `train` and `dataset`, and without `tune`.
+Sections that flags have changed are written as they were searched.
 
 Comments, and what the file takes from the environment, stay as they are. The first line carries a checksum of the rest, by which a file
 that nobody has edited since may be written anew.
@@ -13,12 +14,15 @@ from typing import Any
 
 import yaml
 
+from pipelines.config import Config, home
+from pipelines.config.load import load, with_absolute_paths
+from pipelines.config.train.base import PLACEMENT
 from pipelines.errors import ConfigError
 from pipelines.runtime import atomic
 from pipelines.tuning.search import Params
 
 _MARK = "# Written by lockstep tune, checksum "
-_SECTIONS = ("dataset", "task", "train")
+_SECTIONS = ("source", "dataset", "task", "train")
 _WIDTH = 140
 _CHECKSUM = 16
 
@@ -39,9 +43,22 @@ class NewSettings:
     """The settings of a model that take the place of those of a file."""
 
     params: Params
-    """Values by the dotted names of settings, or all of `task` and `train` by the names of these sections."""
+    """Values by the dotted names of settings, or all of a section by its name."""
     placement_names: frozenset[str] = frozenset()
     """Settings of the file's section `train` that stay where all others of it are replaced."""
+
+
+def changed_sections(origin: str, config: Config) -> Params:
+    """The sections of a config that differ from those of its file, by name, as plain values: flags or a caller have changed them. Where and
+    how a training runs is no difference. Raises ConfigError for a file that is no config."""
+    searched, written = _model_sections(config), _model_sections(load(origin))
+    return {name: section for name, section in searched.items() if section != written[name]}
+
+
+def _model_sections(config: Config) -> dict[str, Any]:
+    values = with_absolute_paths(config, home()).model_dump(mode="json", by_alias=True, exclude_unset=True)
+    sections = {name: values.get(name) for name in _SECTIONS}
+    return {**sections, "train": {name: value for name, value in (sections["train"] or {}).items() if name not in PLACEMENT}}
 
 
 def write_winner(origin: str, path: Path, settings: NewSettings, remarks: list[str]) -> None:

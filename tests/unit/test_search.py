@@ -11,8 +11,10 @@ import pytest
 import yaml
 from searches import run_decisions
 
-from pipelines.config import Config, load, parse
+from pipelines.config import Config, home, load, parse
+from pipelines.config.load import with_absolute_paths
 from pipelines.config.reading import read_yaml_file
+from pipelines.config.train.base import PLACEMENT
 from pipelines.config.tuning import Dimension, Tune, budget_seconds
 from pipelines.errors import ConfigError
 from pipelines.tuning import combination
@@ -34,7 +36,7 @@ from pipelines.tuning.search import (
 )
 from pipelines.tuning.search_result import SearchResult, TrialResult, describe_first, describe_search, fresh_seeds, rank_trials
 from pipelines.tuning.space import check_search, config_params, config_values, parse_trial
-from pipelines.tuning.winner_file import NewSettings, replace_settings, winner_path, write_winner
+from pipelines.tuning.winner_file import NewSettings, changed_sections, replace_settings, winner_path, write_winner
 
 CONF = Path(__file__).parents[2] / "conf"
 SPACE: dict[str, Any] = {
@@ -530,6 +532,25 @@ def test_the_winner_s_file_keeps_comments_and_what_comes_from_the_environment(tm
     assert winner_path("x/adult.yaml", "") == Path("x/adult_tuned.yaml")
     with pytest.raises(ConfigError, match=r"ends in \.yaml; rename it"):
         winner_path("x/adult.yaml", "winner.json")
+
+
+@pytest.mark.parametrize(
+    ("flags", "sections"),
+    [
+        ({}, set()),
+        ({"train.workers": 1, "tune.trials": 7}, set()),
+        ({"train.epochs": 40, "train.optimizer": "sgd", "train.workers": 1}, {"train"}),
+        ({"task.hidden": [64, 32], "task.dropout": 0.5}, {"task"}),
+        ({"dataset.features.fnlwgt": "minmax", "source.query": "SELECT * FROM adult"}, {"dataset", "source"}),
+    ],
+)
+def test_the_winner_s_file_has_what_flags_have_changed(tmp_path: Path, flags: dict[str, Any], sections: set[str]) -> None:
+    origin, params, path = str(CONF / "adult.yaml"), {"train.lr": 0.0031, "dataset.features.age": "minmax"}, tmp_path / "winner.yaml"
+    changed = changed_sections(origin, load(origin, flags))
+    write_winner(origin, path, NewSettings({**changed, **params}, PLACEMENT), [])
+    winner, by_hand = (with_absolute_paths(config, home()) for config in (load(path), load(origin, {**flags, **params})))
+    assert changed.keys() == sections and winner.train.workers == load(origin).train.workers
+    assert (winner.data_identity, winner.model_identity) == (by_hand.data_identity, by_hand.model_identity)
 
 
 def test_features_are_replaced_between_the_comments_of_the_dataset(tmp_path: Path) -> None:
