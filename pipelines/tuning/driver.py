@@ -53,7 +53,7 @@ from pipelines.tuning.search import (
 from pipelines.tuning.search_result import SearchResult, best_value, describe_search
 from pipelines.tuning.space import check_search, config_params, config_values, parse_trial
 from pipelines.tuning.trial_versions import TrialVersions
-from pipelines.tuning.winner_file import NewSettings, changed_sections, winner_path, write_winner
+from pipelines.tuning.winner_file import NewSettings, find_changes, winner_path, write_winner
 
 log = logging.getLogger(__name__)
 
@@ -72,7 +72,7 @@ def run_search(config: Config, origin: str = "", output: str = "", ray_output: R
     check_search(config, origin)
     check_combination(config)
     path = winner_path(origin, output) if origin else None
-    changed = changed_sections(origin, config) if origin else {}
+    changed = find_changes(origin, config) if origin else {}
     config = place_trials(config)
     version = open_splits(config)
     check_training(config, training_version(config, version))

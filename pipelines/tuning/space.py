@@ -119,7 +119,7 @@ def _faults_of_erasures(config: Config) -> Iterator[str]:
 def _faults_of_values(config: Config, values: dict[str, Any], name: str, dimension: Dimension) -> Iterator[str]:
     """The first fault of a setting's values, in the words of the setting: of a choice's, or of a range's ends. A range that is not one
     of whole numbers has a number with a fraction too: its ends may be whole."""
-    for value in dimension.choice if dimension.choice is not None else _tried_numbers(dimension):
+    for value in dimension.choice if dimension.choice is not None else _numbers_to_try(dimension):
         try:
             parse_trial(values, {name: value})
         except ConfigError as error:
@@ -127,7 +127,7 @@ def _faults_of_values(config: Config, values: dict[str, Any], name: str, dimensi
             return
 
 
-def _tried_numbers(dimension: Dimension) -> tuple[float, ...]:
+def _numbers_to_try(dimension: Dimension) -> tuple[float, ...]:
     if dimension.bounds is None:
         return ()
     low, high = dimension.bounds

@@ -48,7 +48,7 @@ class NewSettings:
     """Settings of the file's section `train` that stay where all others of it are replaced."""
 
 
-def changed_sections(origin: str, config: Config) -> Params:
+def find_changes(origin: str, config: Config) -> Params:
     """The sections of a config that differ from those of its file, by name, as plain values: flags or a caller have changed them. Where and
     how a training runs is no difference. Raises ConfigError for a file that is no config."""
     searched, written = _model_sections(config), _model_sections(load(origin))

@@ -36,7 +36,7 @@ from pipelines.tuning.search import (
 )
 from pipelines.tuning.search_result import SearchResult, TrialResult, describe_first, describe_search, fresh_seeds, rank_trials
 from pipelines.tuning.space import check_search, config_params, config_values, parse_trial
-from pipelines.tuning.winner_file import NewSettings, changed_sections, replace_settings, winner_path, write_winner
+from pipelines.tuning.winner_file import NewSettings, find_changes, replace_settings, winner_path, write_winner
 
 CONF = Path(__file__).parents[2] / "conf"
 SPACE: dict[str, Any] = {
@@ -546,7 +546,7 @@ def test_the_winner_s_file_keeps_comments_and_what_comes_from_the_environment(tm
 )
 def test_the_winner_s_file_has_what_flags_have_changed(tmp_path: Path, flags: dict[str, Any], sections: set[str]) -> None:
     origin, params, path = str(CONF / "adult.yaml"), {"train.lr": 0.0031, "dataset.features.age": "minmax"}, tmp_path / "winner.yaml"
-    changed = changed_sections(origin, load(origin, flags))
+    changed = find_changes(origin, load(origin, flags))
     write_winner(origin, path, NewSettings({**changed, **params}, PLACEMENT), [])
     winner, by_hand = (with_absolute_paths(config, home()) for config in (load(path), load(origin, {**flags, **params})))
     assert changed.keys() == sections and winner.train.workers == load(origin).train.workers
