@@ -143,8 +143,8 @@ def next_job(plan: SearchPlan, propose: Propose, jobs: Sequence[TrialJob], resul
 
 
 def job_after_budget(plan: SearchPlan, jobs: Sequence[TrialJob], results: Mapping[int, TrialScore]) -> TrialJob | NoJob:
-    """The job with which a search goes on whose budget is over. The config as it stands comes to the end in any case. A trial that is better
-    at the rung to which others came is trained on too, or the config would win for want of another.
+    """The job with which a search goes on whose budget is over. The config as it stands comes to the end in any case. A trial that is
+    better at the rung to which others came is trained on too, or the config would win for want of another.
 
     Returns WAIT while a result is not there."""
     if plan.first is None or plan.population is not None:
