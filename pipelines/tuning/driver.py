@@ -187,9 +187,10 @@ class SearchState:
                     later.remove(number)
                     if task := self._task(number, self.jobs[number]):
                         return task
-            is_over = self.jobs and time.monotonic() > self._deadline
-            ended = job_after_budget(self.plan, self.jobs, self._scores) if is_over else None
-            job = ended or next_job(self.plan, self._propose, self.jobs, self._scores)
+            if self.jobs and time.monotonic() > self._deadline:
+                job = job_after_budget(self.plan, self.jobs, self._scores)
+            else:
+                job = next_job(self.plan, self._propose, self.jobs, self._scores)
             if isinstance(job, NoJob):
                 return job
             self.jobs.append(job)
